@@ -75,7 +75,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     "--max-regression",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="With --against: end with exit code 3 when a setting is slower beyond doubt and by more than this.",
+    help="With --against: end with exit code 3 when a setting is significantly slower, by more than this.",
 )
 @click.option("--metadata", is_flag=True, help="Ask the cloud provider's metadata service for the instance type.")
 @click.option("--python", "python", help="The interpreter to train with. Default: the one that runs the advisor.")

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageErr
     "--max-regression",
     type=click.FloatRange(min=0, max=100),
     metavar="PERCENT",
-    help="End with exit code 3 when a run is slower than the first beyond doubt and by more than this, with 4 when one cannot be compared.",
+    help="End with exit code 3 when a run is significantly slower than the first, by more than this, with 4 when one cannot be compared.",
 )
 @click.option(
     "--between-runs",

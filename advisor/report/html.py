@@ -220,6 +220,6 @@ def _workers(report: Report) -> dict[str, Any] | None:
     if curve is None or not over_time.drawable([rate for point in curve.points for rate in point.samples_per_s]):
         return None
     top = charts.round_top(max(point.samples_per_s[1] for point in curve.points))
-    svg = charts.worker_chart(curve, top=top, title="Samples a second by the number of loader workers")
+    svg = charts.worker_chart(curve, top=top, title="Samples per second by the number of loader workers")
     marks = [fmt.quantity(top * share, "samples/s") for share in (1.0, 0.5, 0.0)]
     return {"curve": curve, "svg": svg, "marks": marks, "ticks": charts.worker_ticks(curve)}

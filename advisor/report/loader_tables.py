@@ -37,4 +37,4 @@ def markdown_lines(report: Report) -> list[str]:
         for label, value in row.details
     ]
     table = inert_text.markdown_table(("loader", "what", "value"), arguments)
-    return [*out, "", "<details><summary>All their arguments</summary>", "", *table, "", "</details>"]
+    return [*out, "", "<details><summary>All arguments</summary>", "", *table, "", "</details>"]

@@ -229,11 +229,11 @@ def speed(report: Report) -> list[tuple[str, str]]:
 
 
 def energy(report: Report) -> str:
-    """`0.55 J a sample, 1,378 W on its GPUs`; empty where nobody measured it of all of them."""
+    """`0.55 J per sample, 1,378 W on its GPUs`; empty where nobody measured it of all of them."""
     rate = report.throughput
     if rate.joules_per_sample is None or rate.watts is None:
         return ""
-    return f"{fmt.quantity(rate.joules_per_sample, 'J')} a sample, {fmt.number(round(rate.watts))} W on its GPUs"
+    return f"{fmt.quantity(rate.joules_per_sample, 'J')} per sample, {fmt.number(round(rate.watts))} W on its GPUs"
 
 
 def phase(name: str) -> str:

@@ -21,7 +21,7 @@ def text_lines(report: Report) -> list[Line]:
         [inert_text.one_line(name, _NAME), cost, part, fmt.shorten_path(inert_text.one_line(place, 1000), _PLACE)]
         for name, cost, part, place in found.rows[:_SHOWN_IN_TEXT]
     ]
-    out: list[Line] = [styled_lines.title("cost of a sample")]
+    out: list[Line] = [styled_lines.title("cost per sample")]
     out += styled_lines.table(["part", "CPU per sample", "share", "at"], rows)
     hidden = found.hidden + max(0, len(found.rows) - _SHOWN_IN_TEXT)
     return [
@@ -39,4 +39,4 @@ def markdown_lines(report: Report) -> list[str]:
         for name, cost, part, place in found.rows
     ]
     table = inert_text.markdown_table(("part", "CPU per sample", "share", "at"), rows, right=(1, 2))
-    return ["## Cost of a sample", "", *table, "", inert_text.markdown(found.notes) + "."]
+    return ["## Cost per sample", "", *table, "", inert_text.markdown(found.notes) + "."]

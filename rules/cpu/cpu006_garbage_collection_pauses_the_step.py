@@ -84,7 +84,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 GC_CRITICAL_S,
                 lost,
                 t["share"] * step,
-                f"{100 * lost / step:.1f} % of the step; the rank that collects most spends {1000 * most:.3g} ms a step",
+                f"{100 * lost / step:.1f} % of the step; the rank that collects most spends {1000 * most:.3g} ms per step",
             ),
             Evidence.of(GC_REPEATED_PAUSE_S, pause, t["pause"], "as long in at least three steps", form="explains"),
             *_counted(a),

@@ -102,7 +102,7 @@ def _merge(loader: LoaderFacts | None) -> Fix | None:
         return None
     where = Where(loader.collate_file, loader.collate_line) if loader.collate_file else where_of(loader)
     return Fix(
-        f"{loader.batch_tensors} tensors a batch: concatenate them in collate_fn",
+        f"{loader.batch_tensors} tensors per batch: concatenate them in collate_fn",
         "torch.cat or torch.stack for each field over all samples, and split them in the training process: "
         "each tensor is passed in shared memory of its own",
         where,

@@ -105,7 +105,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 change.phase,
                 "",
                 None,
-                f"by {quantity(change.phase_s, 's')} a step",
+                f"by {quantity(change.phase_s, 's')} per step",
                 form="continues",
             ),
             *((Evidence("work", change.work, "", None, "more work per step"),) if change.work else ()),

@@ -93,7 +93,7 @@ def _evidence(trend: GpuMemoryTrend, t: Thresholds) -> Evidence:
     lasts_s = _lasts_s(trend)
     note = (
         f"rank {trend.rank}: from {first:.0f} to {third:.0f} MB between the first and the last third of "
-        f"{trend.steps:.0f} steps, {trend.mb_per_step:.3g} MB a step"
+        f"{trend.steps:.0f} steps, {trend.mb_per_step:.3g} MB per step"
     )
     note += f"; exhausted in {duration(lasts_s)} at this rate" if math.isfinite(lasts_s) else ""
     return Evidence("GPU memory growth", trend.growth, "share", t["growth"], note)

@@ -175,7 +175,7 @@ def _on_all_cores(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
     if made.cpu_s <= 0:
         return math.inf, "no CPU time"
     per_core = made.samples / with_helpers_s(made.cpu_s, seen.values.get((LOADER_HELPER_SHARE, making.rank)))
-    return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} a second and core"
+    return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} per second and core"
 
 
 def _in_company(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
@@ -203,7 +203,7 @@ def _efficiency(workers: WorkerModel) -> str:
 def _lanes(making: _Making) -> str:
     if not making.made.workers:
         return "the training process"
-    return f"{making.lanes} worker{'s' if making.lanes > 1 else ''} a rank"
+    return f"{making.lanes} worker{'s' if making.lanes > 1 else ''} per rank"
 
 
 def _hand_over(seen: CapacityInputs, samples: float) -> Capacity:
@@ -291,5 +291,5 @@ def _communication(seen: CapacityInputs, samples: float) -> Capacity:
     if seen.model.wire_s < 1e-6:
         return _unknown("communication", "hidden behind the backward pass")
     who = "DDP stamped" if any(rows.size for rows in seen.recording.comm.values()) else "called collectives"
-    basis = f"exposed wire time, from {account.sampled_steps} steps that {who}"
+    basis = f"exposed network transfer, from {account.sampled_steps} steps that {who}"
     return _known("communication", samples * ranks / seen.model.wire_s, account.wire_error, basis)

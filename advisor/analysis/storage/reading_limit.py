@@ -59,4 +59,4 @@ def _all_it_has(values: Measured, read_mb_s: float) -> Iterator[tuple[float, str
     if busy >= _NEAR_LIMIT_SHARE and values.get((STORAGE_QUEUE, JOB), 0.0) >= _QUEUE_LENGTH_MIN:
         yield read_mb_s, f"{read_mb_s:.3g} MB/s read from a disk that is busy {busy:.0%} of the time", True
     elif held >= _HELD_BACK_SHARE_MIN:
-        yield read_mb_s, f"{read_mb_s:.3g} MB/s read from a volume that its provider holds back", True
+        yield read_mb_s, f"{read_mb_s:.3g} MB/s read from a volume that its provider throttles", True

@@ -142,7 +142,7 @@ def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment
     counted = own.step[0] == 0 and bool((own.count[starts] == 1).all() and (np.diff(own.step) > 0).all())
     labels = [f"epoch {number}" if counted else "epoch" for number in range(starts.size)]
     if cold is not None:
-        waits = f"{duration(cold.wait_s)} of waiting for input a step, later {duration(cold.later_wait_s)}"
+        waits = f"{duration(cold.wait_s)} of waiting for input per step, later {duration(cold.later_wait_s)}"
         labels[0] += f", cold: {waits}"
     return [
         Segment("epoch", *_stretch(own, origin, a, b - 1), label)

@@ -98,10 +98,10 @@ def exchange_facts(values: Measured, timed: Iterable[TimedCollective] = ()) -> d
         "exposed": _spread(values, COMM_EXPOSED_S),
         "each link": _link(values),
         "timed by NCCL": "; ".join([*(each.words for each in timed), *_share_of_time(values)]),
-        "who comes last": "; ".join(_last(values)),
+        "last to arrive": "; ".join(_last(values)),
     }
     found = {label: text for label, text in found.items() if text}
-    return {FACT: found} if set(found) - {"who comes last"} else {}
+    return {FACT: found} if set(found) - {"last to arrive"} else {}
 
 
 def _each_step(values: Measured) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _called(values: Measured) -> str:
 
 def _wire(values: Measured) -> str:
     wire_s = values.get((COMM_WIRE_S, JOB))
-    return "" if wire_s is None else f"{duration(wire_s)} exposed on the rank that comes last"
+    return "" if wire_s is None else f"{duration(wire_s)} exposed on the rank that arrives last"
 
 
 def _spread(values: Measured, measure: RankMeasure) -> str:

@@ -171,8 +171,8 @@ def _table(window: DeepWindow) -> DeepTable:
 
 
 def _notes(window: DeepWindow) -> list[str]:
-    each = "in all" if window.whole else "a step"
-    lasts = "from its first kernel to its last" if window.whole else "a step while it was looked into"
+    each = "in all" if window.whole else "per step"
+    lasts = "from its first kernel to its last" if window.whole else "per step while it was profiled"
     notes = [f"{duration(window.step_s)} {lasts}"]
     if window.busy_s is not None:
         notes.append(f"kernels ran {share(window.busy_s / window.step_s)} of the time")

@@ -88,7 +88,7 @@ def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, di
             described(STORAGE_JOB_SHARE, "share", "{} of its traffic is this job's"),
             described(STORAGE_LIMIT_MB_S, "MB/s", "a control group allows {}"),
             described(STORAGE_LIMIT_READS_S, "reads/s", "a control group allows {}"),
-            described(STORAGE_VOLUME_EXCEEDED_SHARE, "share", "held back by the provider {} of the time"),
+            described(STORAGE_VOLUME_EXCEEDED_SHARE, "share", "throttled by the provider {} of the time"),
         ),
         "page cache": (
             described(STORAGE_CACHE_HIT_SHARE, "share", "{} of the bytes asked for"),
@@ -96,8 +96,8 @@ def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, di
             _by_epoch(values),
         ),
         "data": (
-            described(STORAGE_SAMPLE_KB, "KB", "{} a sample"),
-            described(STORAGE_EPOCH_MB, "bytes", "{} an epoch"),
+            described(STORAGE_SAMPLE_KB, "KB", "{} per sample"),
+            described(STORAGE_EPOCH_MB, "bytes", "{} per epoch"),
         ),
         "room for files": (
             described(STORAGE_HOST_ROOM_MB, "bytes", "{} on this host"),

@@ -144,11 +144,11 @@ def _cost(stored: Mapping[str, Any]) -> SampleCost:
 
 
 def _notes(cost: SampleCost) -> str:
-    parts = [f"{duration(cost.cpu_s)} of CPU time per sample ({cost.looks:,} looked into)"]
+    parts = [f"{duration(cost.cpu_s)} of CPU time per sample ({cost.looks:,} profiled)"]
     if cost.collate_s is not None:
-        parts.append(f"collating {duration(cost.collate_s)} a batch")
+        parts.append(f"collating {duration(cost.collate_s)} per batch")
     if cost.batch_bytes is not None:
-        parts.append(f"{bytes_(cost.batch_bytes)} a batch")
+        parts.append(f"{bytes_(cost.batch_bytes)} per batch")
     if cost.picture:
         parts.append(f"pictures of {cost.picture} on average")
     if cost.file_bytes is not None:

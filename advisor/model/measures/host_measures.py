@@ -54,6 +54,6 @@ MEMORY_HEADROOM_MB = JobMeasure(
 
 QUOTA_CORES = RankMeasure("quota.cores", "cores", "the CPU quota above this rank")
 QUOTA_THROTTLED_SHARE = RankMeasure(
-    "quota.throttled_share", "", "share of quota periods in which this rank's cgroup was held back"
+    "quota.throttled_share", "", "share of quota periods in which this rank's cgroup was throttled"
 )
-QUOTA_THROTTLED_S_PER_S = RankMeasure("quota.throttled_s_per_s", "s/s", "time held back per second of wall time")
+QUOTA_THROTTLED_S_PER_S = RankMeasure("quota.throttled_s_per_s", "s/s", "time throttled per second of wall time")

@@ -57,10 +57,10 @@ STORAGE_MB_SPREAD = JobMeasure(
 )
 STORAGE_READS_SPREAD = JobMeasure("storage.reads_spread", "", "the same in reads")
 STORAGE_VOLUME_EXCEEDED_SHARE = JobMeasure(
-    "storage.volume_exceeded_share", "", "share of the time in which the provider held back this volume"
+    "storage.volume_exceeded_share", "", "share of the time in which the provider throttled this volume"
 )
 STORAGE_INSTANCE_EXCEEDED_SHARE = JobMeasure(
-    "storage.instance_exceeded_share", "", "share of the time in which the provider held back the machine's disks"
+    "storage.instance_exceeded_share", "", "share of the time in which the provider throttled the machine's disks"
 )
 STORAGE_LINK_EXCEEDED_S = JobMeasure(
     "storage.link_exceeded_s", "packets/s", "packets beyond the provider's limit for this machine"

@@ -106,12 +106,12 @@ def _details(loader: Facts, ranks: tuple[str, ...]) -> Iterable[tuple[str, str]]
     yield from plain("timeout")
     yield from plain("generator")
     if isinstance(loader.get("batch_bytes"), int) and loader["batch_bytes"]:
-        yield "a batch", bytes_(loader["batch_bytes"])
+        yield "batch size in memory", bytes_(loader["batch_bytes"])
     dataset = loader.get("dataset")
     if isinstance(dataset, Mapping):
         yield "data set", _chain(dataset)
         if dataset.get("root"):
-            yield "lies in", _text(dataset["root"])
+            yield "data set folder", _text(dataset["root"])
         yield from _inside(dataset)
 
 

@@ -89,7 +89,7 @@ def _waits(syncs: Any) -> str:
     inspected_steps = int(syncs["looks"])
     parts = [
         f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')}{_place(entry, ' at ')}: "
-        f"{number(float(entry.get('count', 0)) / inspected_steps)} a step, {_ms(entry, inspected_steps)}"
+        f"{number(float(entry.get('count', 0)) / inspected_steps)} per step, {_ms(entry, inspected_steps)}"
         for entry in _entries(syncs.get("sites"))
     ]
     return f"{_few(parts) or 'none seen'} (in {inspected_steps} inspected steps)"
@@ -99,7 +99,7 @@ def _copies(facts: Mapping[str, Any]) -> str:
     syncs = facts.get("syncs")
     inspected_steps = int(syncs.get("looks") or 0) if isinstance(syncs, Mapping) else 0
     parts = [
-        f"{number(float(entry.get('bytes', 0)) / 1e6 / inspected_steps)} MB a step{_place(entry, ' at ')}, "
+        f"{number(float(entry.get('bytes', 0)) / 1e6 / inspected_steps)} MB per step{_place(entry, ' at ')}, "
         f"{'pinned' if entry.get('pinned') else 'pageable'}, {'' if entry.get('non_blocking') else 'not '}non_blocking"
         f"{', on a stream of its own' if entry.get('aside') else ''}, {_ms(entry, inspected_steps)}"
         for entry in _entries(facts.get("copies"))

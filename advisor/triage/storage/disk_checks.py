@@ -183,7 +183,7 @@ def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
     place, most = trial.place, trial.most
     unmeasured = (*_WRITES, *(_READS if setting.data is None else ()))
     if place.in_memory:
-        yield from _gaps(unmeasured, f"{place.words} lies in memory", "name a folder on a disk with --scratch")
+        yield from _gaps(unmeasured, f"{place.words} is in memory (tmpfs)", "name a folder on a disk with --scratch")
         return
     needed = most.file_bytes if setting.data is None else min(most.file_bytes, 64 << 20)
     pictures = most.pictures if setting.data is None else 0

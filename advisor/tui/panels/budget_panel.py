@@ -49,7 +49,7 @@ def ranks_to_show(report: Report, most: int) -> tuple[list[int], int]:
 
 
 class BudgetPanel(Panel):
-    TITLE = "Step budget"
+    TITLE = "Step time breakdown"
 
     def draw(self, report: Report, width: int) -> list[Content]:
         budget = report.budget

@@ -50,7 +50,7 @@ class CapacitiesPanel(Panel):
             summary = f"workers: {curve.words}"
             return [line(muted(text)) for text in prose(summary, width, 1 if self.brief else 2, "  ")]
         top = max(point.samples_per_s[1] for point in curve.points)
-        lines = [line(""), line(muted(fit(f"by loader workers a rank (◁ {KNEE_WORDS})", width)))]
+        lines = [line(""), line(muted(fit(f"by loader workers per rank (◁ {KNEE_WORDS})", width)))]
         for point in curve.shown():
             lo, hi = point.samples_per_s
             known, knee = point.workers == curve.measured, point.workers == curve.knee

@@ -158,7 +158,7 @@ class RankTable(RowTable):
 
 
 def _cells(shape: _Shape) -> Columns:
-    return (*shape.columns, ("step budget", shape.bar)) if shape.bar else shape.columns
+    return (*shape.columns, ("step time breakdown", shape.bar)) if shape.bar else shape.columns
 
 
 def _row(strip: RankStrip, shape: _Shape, shared: int) -> Content:

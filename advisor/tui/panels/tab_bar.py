@@ -23,7 +23,7 @@ class View(NamedTuple):
 
 
 VIEWS = (
-    View("overview", "1", "Overview", "throughput, step budget, capacities"),
+    View("overview", "1", "Overview", "throughput, step time breakdown, stage limits"),
     View("findings", "2", "Findings", "all findings with evidence and fixes"),
     View("ranks", "3", "Ranks", "every rank: where it is, how fast, how often late"),
     View("machine", "4", "Machine", "GPUs and host"),

@@ -28,11 +28,11 @@ ERRORS: dict[str, tuple[str, str]] = {
     "NVML_ERROR_NO_PERMISSION": ("not permitted", "run as root, or ask the operator to allow it"),
     "NVML_ERROR_GPU_IS_LOST": (
         "the GPU has fallen off the bus",
-        "see dmesg for Xid 79; reset the machine or hand it back",
+        "see dmesg for Xid 79; reset the GPU (nvidia-smi --gpu-reset), or replace the node",
     ),
     "NVML_ERROR_RESET_REQUIRED": (
         "the GPU must be reset",
-        "see dmesg for Xid errors; nvidia-smi --gpu-reset, or hand the machine back",
+        "see dmesg for Xid errors; nvidia-smi --gpu-reset, or replace the node",
     ),
     "NVML_ERROR_IRQ_ISSUE": ("the GPU's interrupts do not arrive", "see dmesg; reboot"),
     "NVML_ERROR_INSUFFICIENT_POWER": ("the GPU's power cables are not connected", "check the power supply"),

@@ -166,7 +166,7 @@ def test_everything_that_matters_is_there_as_text() -> None:
     for said in (
         "Bottleneck DAT003 Loading happens in the training process",
         "predicted gain about 2.5× 2.1–2.9×",
-        "lost in each step 412 ms",
+        "lost per step 412 ms",
         "samples/train.py:142",
         "num_workers=6, pin_memory=True",
         "input wait share 70 % 5.0 % of the steady step",

@@ -102,15 +102,15 @@ def test_the_start_is_shown_in_one_zone_for_all_readers(format: str) -> None:
 @pytest.mark.parametrize(
     ("render", "words"),
     [
-        (text.summary, "1.54 J a sample, 512 W on its GPUs"),
-        (text.render, "1.54 J a sample, 512 W on its GPUs"),
-        (markdown.render, "1.54 J a sample, 512 W on its GPUs"),
-        (html.render, "joules a sample"),
+        (text.summary, "1.54 J per sample, 512 W on its GPUs"),
+        (text.render, "1.54 J per sample, 512 W on its GPUs"),
+        (markdown.render, "1.54 J per sample, 512 W on its GPUs"),
+        (html.render, "joules per sample"),
     ],
 )
 def test_each_format_shows_the_energy(render, words) -> None:
     assert words in render(samples.with_energy())
-    assert "J a sample" not in render(samples.healthy()) and "joules a sample" not in render(samples.healthy())
+    assert "J per sample" not in render(samples.healthy()) and "joules per sample" not in render(samples.healthy())
 
 
 def test_it_is_in_the_json_and_older_reports_are_read_without() -> None:

@@ -29,15 +29,15 @@ def report() -> Report:
 
 def test_text_has_a_row_a_part_and_one_line_on_the_batch(report: Report) -> None:
     shown = text.render(report)
-    assert "COST OF A SAMPLE" in shown
+    assert "COST PER SAMPLE" in shown
     row = next(line for line in shown.splitlines() if "default_loader (open and decode)" in line)
     assert "3.00 ms" in row and "30 %" in row
-    assert "/job/data.py:7" in shown and "240 looked into" in shown and "pictures of 500×375" in shown
+    assert "/job/data.py:7" in shown and "240 profiled" in shown and "pictures of 500×375" in shown
 
 
 def test_markdown_and_html_escape_the_users_names(report: Report) -> None:
     shown = markdown.render(report)
-    assert "## Cost of a sample" in shown and "6.00 ms" in shown
+    assert "## Cost per sample" in shown and "6.00 ms" in shown
     assert "<b>Blur" not in shown and "Blur|`x`" not in shown
     page = html.render(report)
     assert 'id="samples"' in page and "&lt;b&gt;Blur|`x`&lt;/b&gt;" in page and "<b>Blur" not in page

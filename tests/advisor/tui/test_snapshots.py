@@ -40,7 +40,7 @@ def hot_gpu() -> Report:
     hot = replace(
         report.gpus[3], temp_c=91.0, sm_clock_mhz=900.0, throttled_pct=60.0, trouble="throttled 60 %", ranks="3"
     )
-    title = "GPU 3 throttled: clocks halved by the board for the temperature"
+    title = "GPU 3 throttled: hardware thermal slowdown"
     told = Evidence("gpu.throttled_share", 0.6, "share", 0.02, "GPU 3 (rank 3) throttled for 60 % of the time")
     fix = Fix("cool GPU 3 (airflow, fans)", effort="outside the code")
     saving = Saving((0.02, 0.04), (1.1, 1.5), "", likely=1.3)

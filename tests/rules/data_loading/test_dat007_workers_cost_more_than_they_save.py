@@ -83,7 +83,7 @@ def small_tensors(tensors: int | None = 449, size: int | None = 3_154_012, **mor
 
 def test_dat007_advises_to_merge_many_small_tensors_where_they_are_collated() -> None:
     fix = small_tensors(collate_file=SCRIPT, collate_line=47)
-    assert fix.title == "449 tensors a batch: concatenate them in collate_fn" and fix.where == Where(SCRIPT, 47)
+    assert fix.title == "449 tensors per batch: concatenate them in collate_fn" and fix.where == Where(SCRIPT, 47)
     assert small_tensors().where == LINE, "without the function's place"
     assert small_tensors(32, 32 * 64_000).title.startswith("32 tensors")
 

@@ -58,6 +58,6 @@ def test_table(check: Check) -> None:
 def test_gpu004_estimates_how_long_memory_lasts() -> None:
     finding = found("GPU004", TABLE.job(left=600.0))
     assert "runs out in 5m 00s" in finding.title and finding.urgent and finding.scope.gpus == (1,)
-    assert "2 MB a step" in finding.evidence[0].note
+    assert "2 MB per step" in finding.evidence[0].note
     both = found("GPU004", gpu_jobs.gpu004((trend(left=9000.0), trend(per_step=50.0, left=9000.0))))
     assert "runs out in 3m 00s" in both.title  # by the faster of the two

@@ -144,7 +144,7 @@ def bottleneck() -> Report:
         budget=Budget(critical, {0: critical, 1: {**critical, "input_wait": 0.431, "comm_exposed": 0.0}}),
         capacities=(
             Capacity("storage", 2310.0, 1900.0, 2700.0, "blocks read against time blocked, 412 steps"),
-            Capacity("preprocessing", 154.0, 148.0, 161.0, "two ranks, each one core, 13 ms of CPU a sample"),
+            Capacity("preprocessing", 154.0, 148.0, 161.0, "two ranks, each one core, 13 ms of CPU per sample"),
             Capacity("loader", None, None, None, "no worker ran, so nothing was transferred"),
             Capacity("compute", 424.0, 410.0, 440.0, "forward, backward and optimizer without waiting"),
             Capacity("communication", 7100.0, 6400.0, 7600.0, "98 MiB all-reduce a step over lo"),
@@ -222,7 +222,7 @@ def healthy() -> Report:
         budget=Budget(phases, {rank: dict(phases) for rank in range(8)}),
         capacities=(
             Capacity("storage", 92_000.0, 88_000.0, 97_000.0, "cold reads of epoch 1"),
-            Capacity("preprocessing", 24_100.0, 23_000.0, 25_600.0, "worker CPU time, 12 workers a rank"),
+            Capacity("preprocessing", 24_100.0, 23_000.0, 25_600.0, "worker CPU time, 12 workers per rank"),
             Capacity("copy", 310_000.0, 290_000.0, 330_000.0, "52 GB/s pinned"),
             Capacity("compute", 19_790.0, 19_700.0, 19_900.0, "CUDA events"),
         ),

@@ -318,9 +318,9 @@ def test_reports_show_what_the_ranks_exchange() -> None:
     made = by_hand(late_ms=40, bytes=4e6, bus_bytes=4e6)
     exchange = dict(rows(analyse(made).facts, "exchange"))
     assert exchange["called from Python"] == "1 call, 4 MB; they hold rank 0 for 70.0 ms"
-    assert exchange["network transfer"] == "30.0 ms exposed on the rank that comes last"
+    assert exchange["network transfer"] == "30.0 ms exposed on the rank that arrives last"
     assert exchange["each link"].startswith("0.133 GB/s")
-    assert exchange["who comes last"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
+    assert exchange["last to arrive"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
     report = diagnose(made)
     for page in (text.render(report), markdown.render(report), html.render(report)):
         assert "communication between the ranks" in page.lower() and "0.133 GB/s" in page

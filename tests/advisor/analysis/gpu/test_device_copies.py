@@ -81,7 +81,7 @@ def test_copies_that_hold_the_host_of_an_idle_gpu_are_as_long_as_they_hold_it(as
     made = job([held(aside=aside), copy(line=62, bytes=20_000)], on_stream=DRY)
     found = capacity(made, "copy")
     assert (found.lo, found.samples_per_s, found.hi) == pytest.approx((8 / 0.020, 8 / 0.020, 8 / 0.016))
-    assert "20.0 ms a step, at least 16.0 ms" in found.basis
+    assert "20.0 ms per step, at least 16.0 ms" in found.basis
     assert value(made, "compute") == pytest.approx(8 / 0.09 if aside else 8 / 0.07, rel=0.02)
 
 

@@ -188,7 +188,7 @@ def test_what_cores_can_make_counts_all_threads_of_a_worker() -> None:
     one, all_threads = (capacity(fed(rows, samples=more), "preprocessing") for more in (alone, {**alone, **helped}))
     assert one.samples_per_s == pytest.approx(8 / 0.060)
     assert all_threads.samples_per_s == pytest.approx(8 / 0.120, rel=0.02)
-    assert "133 a second and core" in one.basis and "66.7 a second and core" in all_threads.basis
+    assert "133 per second and core" in one.basis and "66.7 per second and core" in all_threads.basis
 
 
 def test_without_a_clock_of_the_run_queue_blocked_time_is_nobodys() -> None:

@@ -158,7 +158,7 @@ def test_the_report_reads_its_table_from_the_facts() -> None:
         ("default_loader (open and decode)", "7.00 ms", "70 %", ""),
         ("Blur", "3.00 ms", "30 %", "/job/data.py:7"),
     )
-    assert "10.0 ms of CPU time per sample (30 looked into)" in shown.notes and "500×375" in shown.notes
+    assert "10.0 ms of CPU time per sample (30 profiled)" in shown.notes and "500×375" in shown.notes
 
 
 @pytest.mark.parametrize(

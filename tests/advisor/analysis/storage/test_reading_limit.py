@@ -30,7 +30,7 @@ def of_job(values: dict[str, float]) -> Measured:
         pytest.param(BUSY, (100.0, True), id="a disk that is busy"),
         pytest.param({**BUSY, "storage.limit_mb_s": 2.0}, (100.0, True), id="a disk that gives less than is allowed"),
         pytest.param({"storage.busy_share": 0.95, "storage.queue": 1.0}, None, id="one request at a time"),
-        pytest.param({"storage.volume_exceeded_share": 0.5}, (100.0, True), id="a volume that its provider holds back"),
+        pytest.param({"storage.volume_exceeded_share": 0.5}, (100.0, True), id="a volume that its provider throttles"),
     ],
 )
 def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[float, bool] | None) -> None:
@@ -46,7 +46,7 @@ def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[flo
     [
         ({"storage.limit_mb_s": 12.8}, "1 MB/s read of 12.8 that a control group allows"),
         ({"storage.busy_share": 0.95, "storage.queue": 2.0}, "1 MB/s read from a disk that is busy 95% of the time"),
-        ({"storage.volume_exceeded_share": 0.2}, "1 MB/s read from a volume that its provider holds back"),
+        ({"storage.volume_exceeded_share": 0.2}, "1 MB/s read from a volume that its provider throttles"),
     ],
 )
 def test_it_says_why_that_is_the_most(probe: dict[str, float], why: str) -> None:

@@ -46,7 +46,7 @@ def test_the_table_has_classes_by_time_and_a_row_for_each_kernel() -> None:
     assert table.title == "rank 1 on H200, steps 12–13"
     assert table.classes == (("convolutions", "6.00 ms", "75 %"), ("normalisation", "2.00 ms", "25 %"))
     assert table.rows == (("conv_kernel", "convolutions, tensor cores", "4.00 ms", "2", "aten::conv2d [8, 3]"),)
-    assert table.notes == ("10.0 ms a step while it was looked into",) and table.hidden == 0
+    assert table.notes == ("10.0 ms per step while it was profiled",) and table.hidden == 0
 
 
 def test_copies_stand_beside_the_kernels_and_of_many_rows_some_are_shown() -> None:
@@ -65,7 +65,7 @@ def test_notes_contain_measured_values_without_negligible_ones() -> None:
     (table,) = deep_tables(deep_facts((full,)))
     assert "kernels ran 80 % of the time" in table.notes
     assert "tensor cores: 50 % of convolutions and matrix products" in table.notes
-    assert "collectives 2.00 ms a step, 25 % of it hidden" in table.notes
+    assert "collectives 2.00 ms per step, 25 % of it hidden" in table.notes
     assert "looking took the rank 400 ms, once" in table.notes
     (idle_note,) = [note for note in table.notes if note.startswith("idle in a step")]
     assert idle_note.startswith("idle in a step: 2.00 ms waiting for launches") and "input" not in idle_note

@@ -51,7 +51,7 @@ def test_units_are_those_that_people_read() -> None:
     found = storage_facts((LOCAL,), Measured({(f"storage.{name}", "job"): value for name, value in values.items()}))
     storage = found["storage"]
     assert storage["disk"] == "50 % busy" and storage["page cache"] == "25 % of the bytes asked for"
-    assert storage["data"].endswith(" an epoch") and storage["room for files"].endswith(" in its control group")
+    assert storage["data"].endswith(" per epoch") and storage["room for files"].endswith(" in its control group")
     assert "reads" not in storage
 
 

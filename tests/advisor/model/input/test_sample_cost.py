@@ -48,7 +48,7 @@ def test_the_table_has_a_row_for_each_part_and_a_note() -> None:
         ("default_loader (open and decode)", "6.00 ms", "60 %", ""),
         ("Blur", "4.00 ms", "40 %", "/job/data.py:7"),
     )
-    assert table.notes == "10.0 ms of CPU time per sample (1,240 looked into)"
+    assert table.notes == "10.0 ms of CPU time per sample (1,240 profiled)"
 
 
 def test_the_note_shows_what_else_is_known() -> None:
@@ -56,7 +56,7 @@ def test_the_note_shows_what_else_is_known() -> None:
     full = replace(COST, collate_s=0.002, width=500.0, height=375.0, file_bytes=110_000.0, lines=(line,))
     table = sample_table(sample_facts(full))
     assert table is not None and table.notes.endswith(
-        "collating 2.00 ms a batch, pictures of 500×375 on average, files of 110 KB, "
+        "collating 2.00 ms per batch, pictures of 500×375 on average, files of 110 KB, "
         "most often in blur (data.py:21): 30 of 40 stack samples"
     )
 

@@ -32,10 +32,10 @@ WORDS = {
     "computes": "bfloat16 by autocast",
     "first_convolution": "input channels-first, weight channels-last, 128×3×224×224",
     "waits_for_the_gpu": (
-        ".item() at train.py:88: 1 a step, 2 ms; a comparison or `if` at train.py:90: 1 a step, 2 ms "
+        ".item() at train.py:88: 1 per step, 2 ms; a comparison or `if` at train.py:90: 1 per step, 2 ms "
         "(in 12 inspected steps)"
     ),
-    "copies_to_the_gpu": "77 MB a step at train.py:61, pinned, non_blocking, 2 ms",
+    "copies_to_the_gpu": "77 MB per step at train.py:61, pinned, non_blocking, 2 ms",
     "data_parallel": "4 GPUs, at train.py:30",
 }
 
@@ -98,6 +98,6 @@ def test_a_place_that_is_not_known_is_left_out() -> None:
     site = {"call": "item", "count": 2, "bytes": 2_000_000, "pinned": True, "non_blocking": True}
     facts = {"syncs": {"looks": 2, "sites": [site]}, "copies": [site], "conv": {"shape": [2, 3]}}
     words = with_pace_in_words({"0": facts})["0"]
-    assert words["waits_for_the_gpu"].startswith(".item(): 1 a step")
-    assert words["copies_to_the_gpu"].startswith("1 MB a step, pinned")
+    assert words["waits_for_the_gpu"].startswith(".item(): 1 per step")
+    assert words["copies_to_the_gpu"].startswith("1 MB per step, pinned")
     assert words["first_convolution"] == "2×3"

@@ -45,6 +45,7 @@ class Rule:
     `triage_checks`: checks of `triage` that measure the same thing, the best first. `{gpu}` stands for each GPU of the finding, or for the
     job's worst one if it names none; of several in brackets the first that was measured counts.
     `needs`: measures without which it cannot look; a rule of another distribution may take them by name, as `MEASURES["step.time_s"]`.
+    `severities`: what its findings can have, the worst first, where that does not follow from the share of the step that they cost.
     `traced`: a profiler's trace shows all that it looks at; any other rule is not measured on traces.
     """
 
@@ -58,6 +59,7 @@ class Rule:
     steady_steps: int = MIN_STEADY_STEPS
     triage_checks: TriageChecks = ()
     traced: bool = False
+    severities: tuple[Severity, ...] = ()
 
 
 def rule(
@@ -71,6 +73,7 @@ def rule(
     steady_steps: int = MIN_STEADY_STEPS,
     triage_checks: TriageChecks = (),
     traced: bool = False,
+    severities: tuple[Severity, ...] = (),
 ) -> Rule:
     """The rule of a module named `dat003_…`: id and text come from the module itself."""
     identity = module.rsplit(".", 1)[-1].split("_", 1)[0].upper()
@@ -85,6 +88,7 @@ def rule(
         steady_steps,
         triage_checks,
         traced,
+        severities,
     )
 
 

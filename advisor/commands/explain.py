@@ -14,6 +14,7 @@ import click
 from rn50_advisor.advisor.commands.completion import complete_rule
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
+from rn50_advisor.advisor.model.wording.quantities import metric_list
 from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ FAMILIES = {
     "MEM": "host memory",
     "RUN": "failures and changes of a run",
 }
+_BY_COST = "by cost"
+_SEVERITY_WIDTH = len("critical–medium") + 2
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
 _CODE = re.compile(r"(`+)(.+?)\1")
 
@@ -48,7 +51,7 @@ def explain(rule: str | None) -> None:
 
     every = all_rules()
     if rule is None:
-        paint([*listing(every), [], [("rn50-advisor explain RULE says more.", "dim")]], sys.stdout)
+        paint([*listing(every), [], severity_note(), [("rn50-advisor explain RULE says more.", "dim")]], sys.stdout)
         return
     found = next((each for each in every if each.id == rule.strip().upper()), None)
     if found is None:
@@ -65,7 +68,7 @@ def explain(rule: str | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) -> None:
-    """List the rules, a line each. FAMILY: the letters of their ids, or a word of what these are about.
+    """List the rules, a line each, with the severity of their findings. FAMILY: the letters of their ids, or a word of what these are about.
 
     \b
     rn50-advisor rules DAT
@@ -75,10 +78,13 @@ def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) 
 
     every = of_family(all_rules(), family or named or "")
     if as_json:
-        rows = [{"id": r.id, "name": r.name, "family": _letters(r), "needs": sorted(r.needs)} for r in every]
+        rows = [
+            {"id": r.id, "name": r.name, "family": _letters(r), "severities": r.severities, "needs": sorted(r.needs)}
+            for r in every
+        ]
         click.echo(json.dumps(rows, indent=2))
     else:
-        paint(listing(every, needs=needs), sys.stdout)
+        paint([*listing(every, needs=needs), *([[], severity_note()] if sys.stdout.isatty() and not needs else [])], sys.stdout)
 
 
 def of_family(every: Sequence[Rule], asked: str) -> list[Rule]:
@@ -104,15 +110,32 @@ def _is_named(letters: str, word: str) -> bool:
 
 
 def listing(every: Sequence[Rule], *, needs: bool = False) -> list[Line]:
+    """A line for each rule: id, the severity of its findings, name; `needs`: the measurements instead of the severity."""
     width = max((len(rule.name) for rule in every), default=0)
     out: list[Line] = []
     for rule in every:
         if needs:
             label = f"{rule.id}  {rule.name.ljust(width)}  "
-            out += wrapped(label, ", ".join(sorted(rule.needs)) or "–", "dim", indent=0, label_style="")
+            out += wrapped(label, metric_list(sorted(rule.needs)) or "–", "dim", indent=0, label_style="")
         else:
-            out.append([(f"{rule.id}  ", "title"), (rule.name, "")])
+            out.append(
+                [(f"{rule.id}  ", "title"), (f"{severity_words(rule):<{_SEVERITY_WIDTH}}", "dim"), (rule.name, "")]
+            )
     return out
+
+
+def severity_words(rule: Rule) -> str:
+    """`critical`, `medium–low`, or `by cost`: as large as the share of the step that a finding costs."""
+    worst, *others = rule.severities or (_BY_COST,)
+    return f"{worst}–{others[-1]}" if others else worst
+
+
+def severity_note() -> Line:
+    """What `by cost` means, for people."""
+    from rn50_advisor.rules.rule import SEVERITY_SHARES
+
+    shares = ", ".join(f"{name} from {100 * share:.0f} %" for share, name in SEVERITY_SHARES)
+    return [(f"{_BY_COST}: {shares} of the step", "dim")]
 
 
 def explanation(rule: Rule) -> list[Line]:
@@ -127,12 +150,17 @@ def explanation(rule: Rule) -> list[Line]:
         if heading:
             out.append([(heading, "title")])
         out += _paragraph(text[:1].upper() + text[1:])
+    out += [
+        [],
+        [("Severity", "title")],
+        [(f"  {severity_words(rule)}", "")] if rule.severities else [("  ", ""), *severity_note()],
+    ]
     if rule.thresholds:
         out += [[], [("Thresholds", "title")]]
         for name, threshold in rule.thresholds.items():
             out += wrapped(f"{name} = {threshold.value:g}  ", threshold.why, "dim", label_style="code")
     if rule.needs:
-        out += [[], [("Needs", "title")], *wrapped("", ", ".join(rule.needs))]
+        out += [[], [("Needs", "title")], *wrapped("", metric_list(rule.needs))]
     explained = _explained(rule)
     if explained:
         out += [[], [("Explains, where both fire", "title")]]

@@ -267,7 +267,7 @@ def _not_measured(report: Report) -> list[Line]:
     for row in missing:
         out += styled_lines.wrapped(
             f"{inert_text.one_line(row.rule, 24)}  ",
-            "needs " + (", ".join(row.missing) or "what was missing"),
+            "needs " + (fmt.metric_list(row.missing) or "what was missing"),
             most=2,
         )
     for row in broken:
@@ -277,7 +277,9 @@ def _not_measured(report: Report) -> list[Line]:
     for gap in report.gaps[:GAPS_SHOWN]:
         hint = f" (hint: {gap.hint})" if gap.hint else ""
         out += styled_lines.wrapped(
-            f"{inert_text.one_line(gap.metric, 40)} ({inert_text.one_line(gap.scope, 24)})  ", gap.reason + hint, most=3
+            f"{inert_text.one_line(fmt.metric_words(gap.metric), 40)} ({inert_text.one_line(gap.scope, 24)})  ",
+            gap.reason + hint,
+            most=3,
         )
     return out + _more(len(report.gaps) - GAPS_SHOWN)
 

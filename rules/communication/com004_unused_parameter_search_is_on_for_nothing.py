@@ -71,6 +71,7 @@ RULE = rule(
     __name__,
     "find_unused_parameters enabled without need",
     check,
+    severities=("low",),
     needs=(DDP_SEARCHED, DDP_WITH_UNUSED),
     thresholds={
         "iterations": Threshold(20, "twenty checks miss a branch taken in a tenth of the steps one time in eight"),

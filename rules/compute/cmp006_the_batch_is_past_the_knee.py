@@ -77,6 +77,7 @@ RULE = rule(
     __name__,
     "Batch past the point of diminishing returns",
     check,
+    severities=("info",),
     needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={
         "gain": Threshold(0.05, "more samples/s by doubling the batch: less is noise between runs"),

@@ -118,6 +118,7 @@ RULE = rule(
     __name__,
     "Fast paths switched off",
     check,
+    severities=("low",),
     needs=(STEP_TIME_S, PRECISION_CAPABILITY),
     thresholds={
         "compute": Threshold(0.20, "of the step in which the GPU sets the pace: below it the gain is too small"),

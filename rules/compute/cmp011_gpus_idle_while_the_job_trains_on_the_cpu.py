@@ -82,6 +82,7 @@ RULE = rule(
     __name__,
     "Training on the CPU while GPUs are idle",
     check,
+    severities=("high",),
     needs=(STEP_TIME_S,),
     thresholds={
         "compute": Threshold(

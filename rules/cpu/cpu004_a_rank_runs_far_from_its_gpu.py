@@ -69,6 +69,7 @@ RULE = rule(
     __name__,
     "NUMA mismatch between rank and GPU",
     check,
+    severities=("low",),
     needs=(GPU_NEAR_CPU_SHARE,),
     thresholds={"far": Threshold(0.9, "of its CPUs: on eight nodes seven eighths are far even for an unbound rank")},
     triage_checks=("numa.nodes",),

@@ -134,6 +134,7 @@ RULE = rule(
     __name__,
     "Shared memory (/dev/shm) too small",
     check,
+    severities=("critical", "medium"),
     thresholds={"full": Threshold(0.9, "in most jobs the tenth left is less than the batches in flight")},
     steady_steps=0,
 )

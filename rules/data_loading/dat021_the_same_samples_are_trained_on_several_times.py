@@ -244,6 +244,7 @@ RULE = rule(
     __name__,
     "Duplicate samples across ranks or workers",
     check,
+    severities=("high",),
     needs=(STEP_TIME_S,),
     thresholds={
         "alike": Threshold(0.9, "of the batches that both ranks counted: single ones may be alike by chance"),

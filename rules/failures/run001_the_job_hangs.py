@@ -262,6 +262,7 @@ RULE = rule(
     __name__,
     "Hang",
     check,
+    severities=("critical", "high", "low"),
     thresholds={
         "seconds": Threshold(HANGS_AFTER_S, "shorter pauses have many harmless causes"),
         "times_p99": Threshold(10.0, "ten times the slowest usual step"),

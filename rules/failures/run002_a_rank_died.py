@@ -252,5 +252,6 @@ RULE = rule(
     __name__,
     "Rank failure",
     check,
+    severities=("critical",),
     steady_steps=0,
 )

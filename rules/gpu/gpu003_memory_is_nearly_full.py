@@ -87,6 +87,7 @@ RULE = rule(
     __name__,
     "GPU memory nearly full",
     check,
+    severities=("medium", "low"),
     needs=(GPU_MEMORY_WATCHED,),
     thresholds={
         "retries": Threshold(1, "retry: each one has emptied the cache and waited for the GPU"),

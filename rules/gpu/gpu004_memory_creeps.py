@@ -103,6 +103,7 @@ RULE = rule(
     __name__,
     "GPU memory growth",
     check,
+    severities=("critical", "high", "medium", "low"),
     needs=(GPU_MEMORY_WATCHED,),
     thresholds={
         "growth": Threshold(0.05, "of the tensors' memory in the first third: less may be an unusual batch"),

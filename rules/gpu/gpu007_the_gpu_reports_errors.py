@@ -156,6 +156,7 @@ RULE = rule(
     __name__,
     "GPU hardware errors",
     check,
+    severities=("critical", "high", "medium"),
     needs=(GPU_ERRORS_WATCHED,),
     steady_steps=0,
     triage_checks=("gpu.{gpu}.errors", "gpu.{gpu}.ecc_uncorrected"),

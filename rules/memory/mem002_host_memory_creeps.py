@@ -229,6 +229,7 @@ RULE = rule(
     __name__,
     "Host memory growth",
     check,
+    severities=("critical", "high", "medium", "low"),
     needs=(MEMORY_WATCHED_S,),
     thresholds={
         "growth": Threshold(0.10, "of what the process held in the first third: less is fragmentation"),

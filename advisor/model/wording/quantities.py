@@ -11,7 +11,8 @@ from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
 DASH = "–"
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_UNIT_SUFFIXES = ("_mb_per_s", "_per_s", "_mb_s", "_s", "_bytes", "_mb", "_kb", "_pct", "_mhz")  # the longer ones first
+_UNIT_SUFFIXES = ("_mb_per_s", "_per_s", "_mb_s", "_s", "_bytes", "_mb", "_kb", "_pct", "_mhz", "_mbps")  # the longer ones first
+_SPELT = {"cpu": "CPU", "gc": "GC", "gpu": "GPU", "io": "I/O", "nccl": "NCCL", "net": "network", "pcie": "PCIe"}
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -137,8 +138,16 @@ def metric_words(name: str) -> str:
     """A metric's title: `step.input_wait_s` is `input wait`; without one, the words of its name. The value beside it has the unit."""
     if title := METRIC_TITLES.get(name):
         return title
+    if name.endswith(".*"):  # all readings of one probe
+        return f"all {metric_words(name[:-2])} readings"
     suffix = next((suffix for suffix in _UNIT_SUFFIXES if name.endswith(suffix)), "")
-    return name.removesuffix(suffix).replace(".", " ").replace("_", " ")
+    words = name.removesuffix(suffix).replace(".", " ").replace("_", " ").split(" ")
+    return " ".join(_SPELT.get(word, word) for word in words)
+
+
+def metric_list(names: Iterable[str]) -> str:
+    """`input wait, loader workers`: titles of metrics, each once."""
+    return ", ".join(dict.fromkeys(metric_words(name) for name in names))
 
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:

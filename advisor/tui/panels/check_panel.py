@@ -15,7 +15,15 @@ from rn50_advisor.advisor.model.wording.fact_rows import rows as tabulated_rows
 from rn50_advisor.advisor.model.wording.fact_rows import without_tabulated
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
-from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, duration, number, share
+from rn50_advisor.advisor.model.wording.quantities import (
+    DASH,
+    bytes_,
+    duration,
+    metric_list,
+    metric_words,
+    number,
+    share,
+)
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, labelled, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME
@@ -35,7 +43,7 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
     for state in ("fired", "crashed"):
         for outcome in (o for o in report.outcomes if o.state == state):
             glyph, colour = OUTCOME[state]
-            why = f"needs {', '.join(outcome.missing)}" if outcome.missing else ""
+            why = f"needs {metric_list(outcome.missing)}" if outcome.missing else ""
             head = f"{glyph} {outcome.rule:<8}{_WORDS.get(state, state):<14}"
             first, *more = prose(why, width - len(head)) or [""]
             lines.append(line((head, colour), muted(first)))
@@ -59,7 +67,7 @@ def _why_not_measured(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: 
     known = next((reasons[metric] for metric in outcome.missing if reasons.get(metric)), "")
     if not known and not gpus and outcome.missing and all(metric.startswith(_OF_GPUS) for metric in outcome.missing):
         known = "no GPU seen"
-    return known or f"needs {', '.join(outcome.missing) or 'what was not there'}"
+    return known or f"needs {metric_list(outcome.missing) or 'what was not there'}"
 
 
 class OutcomesPanel(Panel):
@@ -78,7 +86,11 @@ class GapsPanel(Panel):
         lines = []
         for gap in report.gaps:
             where = f" ({gap.scope})" if gap.scope else ""
-            lines.append(line(("– ", "bold"), (fit(f"{gap.metric or 'unnamed'}{where}", width - 2).rstrip(), "bold")))
+            lines.append(
+                line(
+                    ("– ", "bold"), (fit(f"{metric_words(gap.metric) or 'unnamed'}{where}", width - 2).rstrip(), "bold")
+                )
+            )
             lines += [Content(f"  {text}") for text in prose(gap.reason or "no reason recorded", width - 2)]
             lines += [
                 line(muted(f"  → {text}" if i == 0 else f"    {text}"))

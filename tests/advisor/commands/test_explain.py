@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from rn50_advisor.advisor.commands.explain import FAMILIES, explain, explanation
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.findings import Clear
 from rn50_advisor.advisor.model.measures import MEASURES
+from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
 from rn50_advisor.advisor.report.styled_lines import plain
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule, Threshold
@@ -42,30 +44,41 @@ def test_sections_stand_under_their_headings_and_lists_stay_lists() -> None:
     assert plain(explanation(SLEEPY)) == (
         "ACM001  The disk is asleep\n\nWhat it does\n  Compares `reads` with ``writes``, over the whole run.\n\n"
         "How to fix it\n  One of these.\n  - wake it\n  - buy another\n\nFires when\n  It sleeps.\n\n"
-        "Thresholds\n  nap = 0.25  a quarter of an hour\n\nNeeds\n  step.time_s\n\nExplains, where both fire\n  DAT003"
+        "Severity\n  by cost: critical from 30 %, high from 15 %, medium from 5 %, low from 2 % of the step\n\n"
+        "Thresholds\n  nap = 0.25  a quarter of an hour\n\nNeeds\n  step time\n\nExplains, where both fire\n  DAT003"
     )
 
 
 def test_a_title_that_says_more_than_the_name_is_kept_and_code_is_marked() -> None:
     rule = Rule("ACM002", "The disk is asleep", SLEEPY.check, doc="The disk `sda` is asleep, and nobody wakes it.")
-    lines = explanation(rule)
-    assert plain(lines) == "ACM002  The disk is asleep\n\n  The disk `sda` is asleep, and nobody wakes it."
-    assert ("`sda`", "code") in lines[-1]
+    lines = explanation(replace(rule, severities=("high", "low")))
+    assert plain(lines) == (
+        "ACM002  The disk is asleep\n\n  The disk `sda` is asleep, and nobody wakes it.\n\nSeverity\n  high–low"
+    )
+    assert ("`sda`", "code") in lines[2]
 
 
 def test_the_list_has_a_line_a_rule_and_its_needs_where_asked() -> None:
-    other = Rule("ACM002", "No needs", SLEEPY.check)
-    assert plain(listing([SLEEPY, other])) == "ACM001  The disk is asleep\nACM002  No needs"
+    other = Rule("ACM002", "No needs", SLEEPY.check, severities=("critical", "high", "medium"))
+    assert plain(listing([SLEEPY, other])).splitlines() == [
+        "ACM001  by cost          The disk is asleep",
+        "ACM002  critical–medium  No needs",
+    ]
     assert plain(listing([SLEEPY, other], needs=True)).splitlines() == [
-        "ACM001  The disk is asleep  step.time_s",
+        "ACM001  The disk is asleep  step time",
         "ACM002  No needs            –",
     ]
     assert listing([]) == []
 
 
+def test_all_that_rules_need_has_a_title() -> None:
+    assert {name for rule in all_rules() for name in rule.needs} <= set(METRIC_TITLES)
+
+
 def test_programs_get_ids_names_and_needs_of_all_rules() -> None:
     rows = json.loads(CliRunner().invoke(rules, ["--json"]).stdout)
     assert [row["id"] for row in rows] == [rule.id for rule in all_rules()]
+    assert {row["id"]: row["severities"] for row in rows}["RUN002"] == ["critical"]
     assert all(row["name"] and row["needs"] == sorted(row["needs"]) for row in rows)
 
 
@@ -83,7 +96,9 @@ def test_programs_get_ids_names_and_needs_of_all_rules() -> None:
 def test_rules_are_listed_by_family_a_line_each(arguments: list[str], letters: set[str]) -> None:
     lines = CliRunner().invoke(rules, arguments).stdout.splitlines()
     expected = [rule for rule in all_rules() if rule.id[:3] in letters]
-    assert lines == [f"{rule.id}  {rule.name}" for rule in expected]
+    assert [line[:8].rstrip() for line in lines] == [rule.id for rule in expected]
+    assert all(line.endswith(f"  {rule.name}") for line, rule in zip(lines, expected, strict=True))
+
     programs = json.loads(CliRunner().invoke(rules, [*arguments, "--json"]).stdout)
     assert [(row["id"], row["family"]) for row in programs] == [(rule.id, rule.id[:3]) for rule in expected]
 
@@ -91,7 +106,7 @@ def test_rules_are_listed_by_family_a_line_each(arguments: list[str], letters: s
 def test_ids_that_begin_alike_and_needs_are_listed_where_asked() -> None:
     assert CliRunner().invoke(rules, ["dat01"]).stdout.split("\n")[0].startswith("DAT010  ")
     shown = CliRunner().invoke(rules, ["DAT003", "--needs"]).stdout
-    assert shown.startswith("DAT003  ") and "step.input_wait_s" in shown
+    assert shown.startswith("DAT003  ") and "input wait" in shown and "step.input_wait_s" not in shown
 
 
 @pytest.mark.parametrize(

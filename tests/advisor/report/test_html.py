@@ -176,10 +176,10 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "worker-to-loop transfer not measured",
         "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (point of diminishing returns)",
         "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms per step",
-        "CPU002 CPU steal time needs cpu.steal_s",
+        "CPU002 CPU steal time needs CPU steal",
         "24 Training efficiency 141 ms of a 587 ms step are useful compute",
         "saves 2m 13s – 2m 43s of this run",
-        "cpu.steal_s host this kernel does not count stolen time run on the host to see it",
+        "CPU steal host this kernel does not count stolen time run on the host to see it",
         "torchrun --nproc_per_node=2 samples/train.py --batch-size 32",
         "14.2 µs (<0.1 % of it)",
     ):

@@ -113,7 +113,7 @@ def test_stages_of_unknown_rate_alone_name_no_bottleneck() -> None:
 
 def test_what_could_not_be_seen_is_said_with_its_hint() -> None:
     shown = render(samples.bottleneck(), "text")
-    assert "CPU002  needs cpu.steal_s" in shown
+    assert "CPU002  needs CPU steal" in shown
     assert "DAT002  the rule itself failed: ZeroDivisionError: division by zero" in shown
     assert "this kernel does not count stolen time (hint: run on the host to see it)" in shown
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Outcome
+from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Finding, NotMeasured, Outcome
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import without
@@ -33,6 +33,12 @@ def fires_and_names_ranks_place_and_evidence(table: Table) -> None:
     assert finding.evidence and all(e.note for e in finding.evidence)
     assert 0.5 <= finding.confidence <= 1.0
     assert (finding.saving is None) == (finding.seconds_per_step == 0.0)
+
+
+def its_severities_are_those_it_declares(table: Table) -> None:
+    declared = RULES[table.rule].severities or SEVERITIES
+    cases = [{}, *(given for given, _ in table.severities), *(fires for fires, _ in table.lines.values())]
+    assert all(found(table.rule, table.job(**given)).severity in declared for given in cases)
 
 
 def no_rule_breaks_without_what_it_does_not_list(table: Table) -> None:
@@ -96,6 +102,7 @@ def a_threshold_of_the_users_moves_the_line(table: Table) -> None:
 ONCE: tuple[tuple[Check, Callable[[Table], Any]], ...] = (
     (every_threshold_has_a_line, lambda table: True),
     (fires_and_names_ranks_place_and_evidence, lambda table: True),
+    (its_severities_are_those_it_declares, lambda table: True),
     (no_rule_breaks_without_what_it_does_not_list, lambda table: True),
     (too_few_steady_steps_are_not_measured, lambda table: RULES[table.rule].steady_steps),
     (savings_are_ordered_and_capped_by_the_next_bottleneck, lambda table: table.best),

@@ -36,7 +36,7 @@ async def test_what_was_not_measured_names_its_reason():
             "3 fired · 1 crashed · 1 not measured · 6 clear",
             "✖ DAT002  crashed",
             "CPU002: this kernel does not count stolen time",
-            "cpu.steal_s (host)",
+            "CPU steal (host)",
             "→ run on the host to see it",
             "14.2 µs",
             "share of workers' time",

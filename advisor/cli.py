@@ -141,7 +141,7 @@ def _likely_command(words: Sequence[str]) -> str:
     """Returns a hint at what was meant: a command like the first word, or `run --` before the job's own command line."""
     if suggestion := did_you_mean(words[0], COMMANDS):
         return suggestion
-    if shutil.which(words[0]) or Path(words[0]).is_file():
+    if shutil.which(words[0]) or Path(words[0]).is_file() or any(word.endswith(".py") for word in words):
         return f"to run and watch it: {PROGRAM} run -- {shlex.join(words)}"
     return f"{PROGRAM} --help lists the commands"
 

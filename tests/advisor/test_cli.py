@@ -87,6 +87,7 @@ def test_no_job_waits_for_the_version_to_be_looked_up() -> None:
         (("trian",), 64, "No such command 'trian'"),
         (("reprot", "latest"), 64, "did you mean report?"),
         (("sh", "train.sh", "a b"), 64, "rn50-advisor run -- sh train.sh 'a b'"),
+        (("mylauncher", "-n", "2", "train.py"), 64, "rn50-advisor run -- mylauncher -n 2 train.py"),
         (("frobnicate",), 64, "rn50-advisor --help lists the commands"),
         (("--verison",), 64, "--version"),
         (("report", "--formt", "json"), 64, "--format"),

@@ -80,18 +80,32 @@ def test_the_metadata_is_fit_for_an_index(packages: dict[str, Path]) -> None:
     assert "Project-URL" not in metadata and readme.startswith("# rn50-advisor")
 
 
-def test_it_works_in_an_environment_without_torch(packages: dict[str, Path], tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    built(sys.executable, "-m", "venv", tmp_path / "env", cwd=empty)
-    programs = tmp_path / "env" / "bin"
-    installed = called(programs / "pip", "install", "-q", packages["from-sdist"], cwd=empty)
-    if installed.returncode and any(word in installed.stderr for word in NO_INDEX):
-        pytest.skip(f"NOT INSTALLED HERE, NO PACKAGE INDEX: {installed.stderr.splitlines()[-1]}")
-    assert installed.returncode == 0, installed.stderr
-    assert called(programs / "python", "-c", "import torch", cwd=empty).returncode == 1
-    version = called(programs / "rn50-advisor", "--version", cwd=empty)
+@pytest.fixture(scope="module")
+def programs(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with what the package depends on, and without torch."""
+    home = tmp_path_factory.mktemp("clean")
+    built(sys.executable, "-m", "venv", home / "env", cwd=home)
+    installed(home / "env" / "bin", packages["direct"])
+    return home / "env" / "bin"
+
+
+def installed(programs: Path, *arguments: object) -> None:
+    done = called(programs / "pip", "install", "-q", *arguments, cwd=programs)
+    if done.returncode and any(word in done.stderr for word in NO_INDEX):
+        pytest.skip(f"NOT INSTALLED HERE, NO PACKAGE INDEX: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["direct", "sdist"])
+def test_it_works_in_an_environment_without_torch(
+    packages: dict[str, Path], programs: Path, tmp_path: Path, name: str
+) -> None:
+    installed(programs, "--no-deps", "--force-reinstall", packages[name])
+    assert called(programs / "python", "-c", "import torch", cwd=tmp_path).returncode == 1
+    version = called(programs / "rn50-advisor", "--version", cwd=tmp_path)
     assert version.stdout == f"rn50-advisor {__version__}\n"
-    demo = called(programs / "rn50-advisor", "demo", "--no-tui", cwd=empty)
+    demo = called(programs / "rn50-advisor", "demo", "--no-tui", cwd=tmp_path)
     assert (demo.returncode, demo.stderr) == (0, "") and "(DAT003)" in demo.stdout
-    assert list(empty.iterdir()) == []
+    module = called(programs / "python", "-m", "rn50_advisor", "rules", "DAT003", cwd=tmp_path)
+    assert module.stdout.startswith("DAT003  "), module.stderr
+    assert list(tmp_path.iterdir()) == []

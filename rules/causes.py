@@ -157,7 +157,9 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         # in a hook, when it runs matters more than what it does
         Cause(("LOP013",), ("LOP007", "LOP012", "CMP026"), MOST_OF_IT),
         # what a loop need not do is known, while one call for all its iterations may not be possible
-        Cause(("CMP024", "CMP028"), ("CMP017",)),
+        Cause(("CMP024", "CMP028", "CMP029"), ("CMP017",)),
+        # one operation for all iterations takes and sets no parts
+        Cause(("CMP029",), ("CMP024", "CMP026", "CMP028", "LOP012"), MOST_OF_IT),
         Cause(("LOP014",), ("LOP010", "LOP012", "CMP028"), MOST_OF_IT),
         # what is formatted says more than where
         Cause(("LOP015",), ("LOP002", "LOP004", "LOP007", "LOP009", "LOP012", "LOP013"), MOST_OF_IT),

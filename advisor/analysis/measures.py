@@ -36,13 +36,13 @@ from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_values
-from rn50_advisor.advisor.analysis.stacks.element_lines import element_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
 from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
+from rn50_advisor.advisor.analysis.stacks.python_loops import element_values, independent_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_values, repeated_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
@@ -331,6 +331,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),
+    Provider(lambda c, known: independent_values(c.run.recording, c.run.steady, known), named("step.iterations_s")),
     Provider(lambda c, known: composed_values(c.run.recording, c.run.steady, known), named("step.composed_s")),
     Provider(
         lambda c, _: recomputing_values(c.run.recording, c.run.steady),

@@ -33,13 +33,13 @@ from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_lines
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_lines
-from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_lines
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
+from rn50_advisor.advisor.analysis.stacks.python_loops import element_lines, independent_loops
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
@@ -150,6 +150,7 @@ def analyse(recording: Recording) -> Analysis:
         attention_lines=attention_lines(recording),
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),
+        independent_loops=independent_loops(recording),
         text_lines=text_lines(recording),
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),

@@ -65,6 +65,7 @@ _INTERRUPTED_S = 5.0  # an interrupted job ends within this time; torch waits as
 
 
 EachTensor = Literal["", "new", "in place"]
+IteratesOver = Literal["data", "modules", "parameters"]
 ComposedForm = Literal[
     "gelu",
     "gelu by tanh",
@@ -134,6 +135,20 @@ class ComposedLines:
 
 
 @dataclass(frozen=True, slots=True)
+class IndependentLoop:
+    """A loop whose iterations do not depend on each other. `backward_s`: its nodes' time in a backward pass."""
+
+    file: str
+    line: int
+    function: str
+    over: IteratesOver
+    samples: int
+    iterations: int  # for a backward pass
+    nodes: int  # of autograd's graph, in an iteration
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSplit:
     """Where the source of a data set throws away processed samples of other ranks, or workers."""
 
@@ -190,6 +205,7 @@ class Analysis:
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
+    independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
     text_lines: tuple[HotLine, ...] = ()  # lines that format tensors as text, longest first
     invariant_lines: tuple[
         HotLine, ...

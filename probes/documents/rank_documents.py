@@ -235,6 +235,8 @@ class _BackwardUse(TypedDict, total=False):
     unneeded_ns: Whole
     ignored_ns: Whole
     loss_rows: list[Whole]
+    order: str
+    names: list[str]
 
 
 class BackwardNodeTimes(_BackwardUse):
@@ -242,6 +244,7 @@ class BackwardNodeTimes(_BackwardUse):
 
     `unneeded_ns`: of nodes that lead to no parameter of an optimizer. `partly_ns`: of others that also have a weight which is in none.
     `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
+    `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.
     """
 
     passes: Whole

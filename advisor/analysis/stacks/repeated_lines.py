@@ -75,7 +75,7 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
         # without a backward pass in the profile nobody knows which loop trains
         if rank in on_gpu or not paths.backwards or any(_is_elsewhere(frame) for frame in frames):
             continue
-        entries, backwards = _entries(row), frozenset(paths.backwards.items())
+        entries, backwards = users_entries(row), frozenset(paths.backwards.items())
         if any(frame["file"].endswith(_WEIGHTS) for frame in frames):
             user = row["user"]
             if called_in_loop(recording.sources, entries, paths.backwards):
@@ -113,10 +113,10 @@ def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
 
 
 def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Entry | None:
-    return _in_step(sources, _entries(row), frozenset(paths.backwards.items()))
+    return _in_step(sources, users_entries(row), frozenset(paths.backwards.items()))
 
 
-def _entries(row: SeenStack) -> tuple[Entry, ...]:
+def users_entries(row: SeenStack) -> tuple[Entry, ...]:
     """The user's functions in a stack, outermost first."""
     entries, between = list[Entry](), list[str]()
     for frame in reversed(inner(row["frames"])):

@@ -79,6 +79,11 @@ STEP_INVARIANT_S = RankMeasure(
     "s",
     "part of the forward pass on a CPU: computing what is the same in each iteration of a loop",
 )
+STEP_ITERATIONS_S = RankMeasure(
+    "step.iterations_s",
+    "s",
+    "outside the backward pass, on a CPU: loops of the user's own code whose iterations do not depend on each other",
+)
 STEP_PARTS_S = RankMeasure(
     "step.parts_s",
     "s",

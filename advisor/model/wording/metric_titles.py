@@ -152,6 +152,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.index_s": "sampler time",
     "step.input_wait_s": "input wait",
     "step.invariant_s": "loop-invariant operations",
+    "step.iterations_s": "independent loop iterations",
     "step.late_gap_s": "time between steps, last quarter",
     "step.longest_gap_s": "longest time between steps",
     "step.operation_s": "time per operation",

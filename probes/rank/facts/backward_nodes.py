@@ -3,7 +3,8 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much
 their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
-or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing.
+or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Of the
+largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each
-CLASSES_MAX = 12  # of those with most time
+CLASSES_MAX = 24  # of those with most time
+ORDERED_MAX = 8_000  # nodes of a pass whose order is kept, a letter each
 IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
 _LOSS, _SOFTMAX = "NllLossBackward0", "LogSoftmaxBackward0"
@@ -43,6 +45,7 @@ class BackwardNodes:
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
         self._passes = self._ns = 0
+        self._order, self._names = "", list[str]()
         self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
         self._current: BackwardNodeClass | None = None
         self._use = NEEDED  # of the current node
@@ -87,9 +90,17 @@ class BackwardNodes:
                     self._handles.append(
                         node.register_prehook(self._mark(found, uses.get(node, NEEDED), before_loss.get(node, "")))
                     )
+            self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
             self._failed(error)
+
+    def _keep_order(self, nodes: list[Any]) -> None:
+        if len(self._order) < len(nodes) <= ORDERED_MAX:
+            names = [node.name() for node in sorted(nodes, key=lambda node: node._sequence_nr())]
+            self._names = list(dict.fromkeys(names))
+            letters = {name: chr(ord("A") + n) for n, name in enumerate(self._names)}
+            self._order = "".join(letters[name] for name in names)
 
     def backward_ends(self) -> None:
         if self._handles:
@@ -169,6 +180,8 @@ class BackwardNodes:
                 "ignored_ns": self._ignored_ns,
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
+                "order": self._order,
+                "names": self._names,
             }
 
     def _release(self) -> None:

@@ -17,6 +17,7 @@ from rn50_advisor.rules.loop.between_steps import (
     gap_severity,
     growing_gap,
     hottest,
+    line_words,
     longest_gap,
     on_ranks,
     ranks_that_spend,
@@ -137,3 +138,15 @@ def test_ranks_that_wait_equally_long_for_cores_share_what_they_waited() -> None
     a = jobs.job(own, values={"step.run_delay_s": {0: 0.1, 1: 0.3}})
     assert a.model is not None
     assert gap_saving(a, "").seconds_per_step[1] == pytest.approx(1.0 - a.model.at_best(0.9))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "words"),
+    [
+        ("", "/job/train.py:12 in train"),
+        ("train (train.py:12)", "/job/train.py:12 in train"),
+        ("write (logging/__init__.py:1100)", "/job/train.py:12 in train, in write (logging/__init__.py:1100)"),
+    ],
+)
+def test_a_line_is_named_once(leaf: str, words: str) -> None:
+    assert line_words(replace(hot(), file="/job/train.py", line=12, function="train", leaf=leaf)) == words

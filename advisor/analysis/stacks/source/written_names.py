@@ -63,7 +63,7 @@ def _bound_by(node: ast.AST) -> Iterator[tuple[str, tuple[ast.expr, ...], bool]]
         yield from ((name, (node.context_expr,), True) for name in names(node.optional_vars))
     elif isinstance(node, ast.NamedExpr):
         yield node.target.id, (node.value,), True
-    elif isinstance(node, ast.Call) and _changes_its_object(node.func):
+    elif isinstance(node, ast.Call) and changes_its_object(node.func):
         yield from ((name, tuple(node.args), False) for name in names(node.func))
 
 
@@ -198,7 +198,7 @@ def _changes(function: ast.expr, name: str) -> bool:
     return is_of_self(of, name) and (called.endswith("_") or called in _GROW | _OF_OBJECTS)
 
 
-def _changes_its_object(function: ast.expr) -> bool:
+def changes_its_object(function: ast.expr) -> bool:
     if not isinstance(function, ast.Attribute) or not isinstance(function.value, (ast.Name, ast.Subscript)):
         return False
     return function.attr.endswith("_") or function.attr in _GROW

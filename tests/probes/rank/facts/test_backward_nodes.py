@@ -336,3 +336,26 @@ def test_a_gradient_that_cannot_be_read_ends_the_looks_and_not_the_job(
     timed(facts, torch.nn.functional.cross_entropy(net(torch.randn(ROWS_OF_LOSS, 8)), targets()))
     assert net.mix.grad is not None
     assert any("nodes of backward passes: RuntimeError" in each for each in facts.values["unpatched"])
+
+
+def order_of(facts: Facts) -> list[str]:
+    found = facts.values["backward_nodes"]
+    return [found["names"][ord(letter) - ord("A")].removesuffix("Backward0") for letter in found["order"]]
+
+
+def test_the_order_is_that_of_the_forward_pass_without_leaves(facts: Facts) -> None:
+    x = sequence()
+    timed(facts, sum(x[:, t].exp().sum() for t in range(3)))
+    loop = ["Select", "Exp", "Sum", "Add"]
+    assert order_of(facts) == ["Mul", *loop, *loop, *loop]
+
+
+def test_the_order_of_the_largest_pass_is_kept(facts: Facts) -> None:
+    timed(facts, sequence().exp().sum(), sequence().tanh().exp().sum(), sequence().sum())
+    assert order_of(facts) == ["Mul", "Tanh", "Exp", "Sum"]
+
+
+def test_no_order_is_kept_of_very_many_nodes(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backward_nodes, "ORDERED_MAX", 3)
+    timed(facts, sequence().exp().sum(), sequence().tanh().exp().sum())
+    assert order_of(facts) == ["Mul", "Exp", "Sum"]

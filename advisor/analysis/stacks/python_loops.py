@@ -1,0 +1,177 @@
+"""Finds loops of the user's code in the step that one operation on whole tensors could replace, and measures them by stack samples.
+
+Some handle tensors element by element: every such operation computes one number and costs some microseconds all the same. What samples
+found in modules, losses and backward passes within such a loop does not count: these work on whole tensors. Others have iterations that do
+not depend on each other: a loss for each column, sample or class. How often they go round, autograd's graph tells, on CPUs: as a block of
+nodes of their operations that repeats.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
+from rn50_advisor.advisor.analysis.stacks.loop_lines import (
+    WHOLE_TENSORS,
+    longest,
+    profiled_values,
+    samples_by_rank,
+    step_rows,
+)
+from rn50_advisor.advisor.analysis.stacks.repeated_lines import users_entries
+from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
+from rn50_advisor.advisor.analysis.stacks.source.independent_source import (
+    FoundLoop,
+    graph_names,
+    independent_loop,
+    operations_at,
+    plain_name,
+)
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CallPaths,
+    Place,
+    SeenStack,
+    called,
+    inner,
+    place_of,
+    starts_backward,
+)
+from rn50_advisor.advisor.analysis.steps.graph_blocks import RepeatedBlock, repeated_blocks
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine, IndependentLoop
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S, STEP_ITERATIONS_S
+from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+_Loop = tuple[str, int, str]  # file, line of the loop, function
+_Operations = Counter[tuple[str, ...]]  # by their possible names in autograd's graph
+_FUNCTIONS = ("/torch/nn/functional.py", "/torch/functional.py")
+# For a block of autograd's graph to be what a loop computes: kinds of its nodes that the loop writes, and its nodes for each operation
+# that is written.
+_KINDS_MIN, _NODES_RATIO_MAX = 2, 4.0
+
+
+def element_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
+    return profiled_values(
+        recording, steady, values, STEP_ELEMENTS_S, samples_by_rank(_in_loops(recording)), by_source=True
+    )
+
+
+def element_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The loops over all ranks, the longest first."""
+    return longest(recording, ((loop, "", count) for _, loop, count in _in_loops(recording)))
+
+
+def _in_loops(recording: Recording) -> Iterator[tuple[int, _Loop, int]]:
+    """Yields (rank, loop, number of samples that found it awake). Output, items of a data set and evaluations are reported elsewhere."""
+    for rank, paths, row, count in step_rows(recording):
+        loop = _loop_around(row, paths, recording.sources)
+        if loop is not None:
+            yield rank, loop, count
+
+
+def _loop_around(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> _Loop | None:
+    """The innermost function's loop of this kind. In functions on the way to the backward pass it is one beside that."""
+    for frame in inner(row["frames"]):
+        if any(part in frame["file"] for part in WHOLE_TENSORS):
+            return None
+        if is_user_file(frame["file"]):
+            backwards = paths.backwards.get(place_of(frame), frozenset())
+            line = element_loop(sources, frame["file"], frame["line"], backwards)
+            if line is not None:
+                return frame["file"], line, frame["function"]
+    return None
+
+
+def independent_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step outside the backward pass in such loops with known iterations, for each rank on a CPU with a profile."""
+    seen = Counter[int]()
+    for rank, loops in _independent(recording).items():
+        seen[rank] = sum(loop.samples for loop in loops)
+    return forward_values(recording, steady, values, STEP_ITERATIONS_S, seen)
+
+
+def independent_loops(recording: Recording) -> tuple[IndependentLoop, ...]:
+    """These loops of the rank that has most samples in them, the longest first."""
+    return max(_independent(recording).values(), key=lambda loops: sum(loop.samples for loop in loops), default=())
+
+
+def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]:
+    """By rank, longest first."""
+    on_cpu = facts_by_rank(recording).keys() - ranks_on_gpus(recording)
+    blocks = {rank: _blocks(facts) for rank, facts in facts_by_rank(recording).items() if rank in on_cpu}
+    rows: dict[tuple[int, FoundLoop], list[tuple[SeenStack, int]]] = {}
+    for rank, paths, row, count in step_rows(recording) if any(blocks.values()) else ():
+        if not blocks.get(rank) or not paths.backwards or any(map(starts_backward, row["frames"])):
+            continue
+        loop = _independent_loop(recording.sources, users_entries(row), frozenset(paths.backwards.items()))
+        if loop is not None:
+            rows.setdefault((rank, loop), []).append((row, count))
+    found: dict[int, list[IndependentLoop]] = {}
+    for (rank, loop), of_loop in rows.items():
+        counted = _counted(recording.sources, loop, of_loop, blocks[rank])
+        if counted is not None:
+            found.setdefault(rank, []).append(counted)
+    return {rank: tuple(sorted(loops, key=lambda loop: -loop.samples)) for rank, loops in found.items()}
+
+
+def _blocks(facts: RankFacts) -> tuple[RepeatedBlock, ...]:
+    timed = facts.get("backward_nodes")
+    return () if timed is None else repeated_blocks(timed)
+
+
+# A live job is analysed each second, with the same stacks.
+@functools.lru_cache(maxsize=4096)
+def _independent_loop(
+    sources: tuple[Source, ...], entries: tuple[Entry, ...], backwards: frozenset[tuple[Place, Set[int]]]
+) -> FoundLoop | None:
+    return independent_loop(sources, entries, dict(backwards))
+
+
+def _counted(
+    sources: tuple[Source, ...],
+    loop: FoundLoop,
+    rows: Sequence[tuple[SeenStack, int]],
+    blocks: Sequence[RepeatedBlock],
+) -> IndependentLoop | None:
+    """None where no block that repeats in autograd's graph is what the loop's lines write."""
+    written: dict[tuple[str, int], _Operations] = {}
+    for row, _ in rows:
+        own = next(frame for frame in row["frames"] if is_user_file(frame["file"]))
+        line = own["file"], own["line"]
+        written[line] = written.get(line, Counter()) | _of_line(sources, row, own)
+    everywhere = sum(written.values(), _Operations())
+    best = max(blocks, key=lambda block: _alike(block, everywhere), default=None)
+    if best is None or not _alike(best, everywhere):
+        return None
+    samples = sum(count for _, count in rows)
+    return IndependentLoop(
+        loop.file, loop.line, loop.function, loop.over, samples, best.times, len(best.nodes), best.backward_s
+    )
+
+
+def _alike(block: RepeatedBlock, written: _Operations) -> int:
+    """How many kinds of a block's nodes the lines write; zero if these are too few to tell, or the block has far more nodes."""
+    kinds = {plain_name(name.partition("Backward")[0]) for name in block.nodes}
+    same = sum(bool(kinds.intersection(names)) for names in written)
+    enough = same >= min(_KINDS_MIN, len(kinds)) and len(block.nodes) <= _NODES_RATIO_MAX * written.total()
+    return same if enough else 0
+
+
+def _of_line(sources: tuple[Source, ...], row: SeenStack, own: StackFrame) -> _Operations:
+    """What the line writes, and which of torch's functions it has reached through a module or a function of torch."""
+    function = function_at(sources, own["file"], own["line"])
+    written = Counter[tuple[str, ...]]() if function is None else operations_at(function, own["line"])
+    below = itertools.takewhile(lambda frame: frame is not own, row["frames"])
+    called_there = {graph_names(plain_name(called(f))) for f in below if f["file"].endswith(_FUNCTIONS)}
+    return written | Counter(called_there)

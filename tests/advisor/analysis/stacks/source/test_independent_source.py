@@ -1,0 +1,131 @@
+"""From the source of functions on a stack to loops whose iterations do not depend on each other, and to the operations of lines."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from rn50_advisor.advisor.analysis.stacks.source.independent_source import independent_loop, operations_at
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
+from rn50_advisor.advisor.model.recording import Source
+
+FILE = "/job/loss.py"
+LINE = "HERE"
+
+
+def found(body: str, *, called: str = "", backwards: tuple[int, ...] = ()) -> int | None:
+    """The line of the loop around the line that ends with a comment HERE, or around the call of the function `called`."""
+    text = "def loss(x, y, heads, model):\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
+    if called:
+        text += textwrap.dedent(called)
+    lines = text.splitlines()
+    at = next(n for n, line in enumerate(lines, 1) if LINE in line)
+    entries = [Entry(FILE, at, "loss", "called")]
+    if called:
+        inner = next(n for n, line in enumerate(lines, 1) if "THERE" in line)
+        entries.append(Entry(FILE, inner, "inner", "called"))
+    loop = independent_loop([Source(FILE, "", text)], entries, {(FILE, "loss"): frozenset(backwards)})
+    return None if loop is None else loop.line
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("total = 0.0\nfor j in range(9):\n    total += f(x[:, j], y[:, j])  # HERE", id="a sum"),
+        pytest.param(
+            "total = 0.0\nfor j in range(9):\n    total = total + f(x[j]) + g(x[j])  # HERE", id="a written sum"
+        ),
+        pytest.param("total = 0.0\nfor j in range(9):\n    total = f(x[j]) + total  # HERE", id="a sum the other way"),
+        pytest.param(
+            "parts = []\nfor a, b in zip(x, y):\n    d = a - b\n    parts.append(d.norm())  # HERE", id="a list"
+        ),
+        pytest.param("out = y\nfor i in range(9):\n    out[i, :3] = x[i].mean(0)  # HERE", id="a tensor"),
+        pytest.param("out = y\nfor i in range(9):\n    out[i] += x[i].mean(0)  # HERE", id="a tensor's part"),
+        pytest.param(
+            "for i in range(9):\n    if w[i] < 0:\n        continue\n    d = f(x[i])\n    y.add_(d)  # HERE",
+            id="left out at times",
+        ),
+        pytest.param(
+            "for i in range(9):\n    rows = []\n    for j in range(9):\n        rows.append(x[i] @ y[j])  # HERE\n    s = stack(rows)",
+            id="two loops",
+        ),
+        pytest.param(
+            "for i in range(9):\n    h = y\n    for t in range(9):\n        h = cell(x[i, t], h)  # HERE\n    out.append(h)",
+            id="a sequence for each sample",
+        ),
+        pytest.param("out = y\nparts = [f(x[i]) for i in range(9)]  # HERE", id="a comprehension"),
+        pytest.param("out = y\nreturn sum(f(a, b) for a, b in zip(x, y)) / 9  # HERE", id="a generator"),
+    ],
+)
+def test_iterations_that_only_add_up_are_independent(body: str) -> None:
+    first = next(n for n, line in enumerate(body.splitlines(), 2) if "for" in line)
+    assert found(body) == first
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("h = y\nfor t in range(9):\n    h = cell(x[t], h)  # HERE", id="a recurrence"),
+        pytest.param("for layer in heads:\n    x = layer(x)  # HERE", id="layers in turn"),
+        pytest.param("outs = [y]\nfor t in range(9):\n    outs.append(f(outs[-1]))  # HERE", id="the last of a list"),
+        pytest.param("for t in range(1, 9):\n    y[t] = y[t - 1] * x[t]  # HERE", id="the last of a tensor"),
+        pytest.param("best = 0.0\nfor i in range(9):\n    best = max(best, f(x[i]))  # HERE", id="more than a sum"),
+        pytest.param(
+            "total = 0.0\nfor i in range(9):\n    total += f(x[i])  # HERE\n    if total > 3:\n        break",
+            id="an early end",
+        ),
+        pytest.param("for i in range(9):\n    model.state = f(x[i])  # HERE", id="what an object keeps"),
+        pytest.param("total = 0.0\nfor i in range(9):\n    total += f(x[i], total)  # HERE", id="a sum that is used"),
+        pytest.param("while y > 0:\n    y = f(y)  # HERE", id="while"),
+        pytest.param("for i in range(9):\n    yield f(x[i])  # HERE", id="a generator function"),
+        pytest.param("total = f(x)  # HERE", id="no loop"),
+        pytest.param("xs = [a for a in x]\ntotal = f(xs)  # HERE", id="beside a loop"),
+    ],
+)
+def test_iterations_that_depend_on_each_other_are_none(body: str) -> None:
+    assert found(body) is None
+
+
+def test_a_loop_that_trains_is_none() -> None:
+    body = "for i in range(9):\n    out = f(x[i])  # HERE\n    out.backward()"
+    assert found(body) == 2
+    assert found(body, backwards=(4,)) is None
+
+
+def test_what_the_loop_calls_may_keep_nothing() -> None:
+    body = "for i in range(9):\n    out.append(self.inner(x[i]))  # HERE"
+    assert found(body, called="def inner(self, x):\n    return x.mean()  # THERE\n") == 2
+    assert found(body, called="def inner(self, x):\n    self.seen = x\n    return x.mean()  # THERE\n") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "over"),
+    [
+        ("parts = [head(x) for head in heads]", "modules"),
+        ("parts = [self.heads[i](x) for i in range(9)]", "modules"),
+        ("parts = [f(x[i]) for i in range(9)]", "data"),
+        ("penalty = sum(p.pow(2).sum() for p in model.parameters())", "parameters"),
+    ],
+)
+def test_it_is_known_what_the_loop_goes_through(line: str, over: str) -> None:
+    source = Source(FILE, "", f"def loss(self, x, heads, model):\n    {line}\n")
+    loop = independent_loop([source], [Entry(FILE, 2, "loss", "called")], {})
+    assert loop is not None and loop.over == over
+
+
+@pytest.mark.parametrize(
+    ("line", "operations"),
+    [
+        ("total += F.mse_loss(x[:, j + 1], y[:, j])", {("add",): 1, ("mseloss",): 1, ("select", "slice", "index"): 2}),
+        ("d = -(a - b) ** 2 @ c", {("neg",): 1, ("sub", "rsub"): 1, ("pow",): 1, ("mm", "bmm", "mv", "dot"): 1}),
+        ("p = F.cross_entropy(a, b) * 2", {("nllloss", "nllloss2d"): 1, ("mul",): 1}),
+        ("for i in range(9): pass", {}),
+    ],
+)
+def test_the_operations_of_a_line_have_their_names_in_the_graph(
+    line: str, operations: dict[tuple[str, ...], int]
+) -> None:
+    function = ast.parse(f"def loss(a, b, c, x, y, j):\n    {line}\n").body[0]
+    assert operations_at(function, 2) == operations

@@ -1,0 +1,74 @@
+"""CMP029, independent iterations one by one: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis, IndependentLoop, IteratesOver
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import SCRIPT, job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def cmp029(
+    spent: float | None = 0.1,
+    *,
+    samples: int = 40,
+    iterations: int = 2000,
+    backward_s: float = 0.05,
+    backward: float = 0.6,
+    over: IteratesOver = "data",
+    batches: float = 1.0,
+    cuda: bool = False,
+    **more: Any,
+) -> Analysis:
+    """A rank that spends so many seconds of its second in a loop of so many iterations of four operations."""
+    facts = {"0": {"cuda": {"devices": 1}} if cuda else {}}
+    values = {} if spent is None else {"step.iterations_s": {0: spent}, "step.batches": {0: batches}}
+    loops = (IndependentLoop(SCRIPT, 30, "loss", over, samples, iterations, 4, backward_s),)
+    own = {0: rank(forward=0.9 - backward, backward=backward)}
+    return job(own, values=values, independent_loops=loops, facts=facts, **more)
+
+
+TABLE = Table(
+    "CMP029",
+    cmp029,
+    lines={
+        "iterations": ({"spent": 0.0332, "backward_s": 0.03}, {"spent": 0.0326, "backward_s": 0.03}),
+        "each": ({"iterations": 501}, {"iterations": 499}),
+    },
+    false_alarms={
+        "no line": {"samples": 9},
+        "on a GPU": {"cuda": True},
+        "nodes of something else": {"backward_s": 0.029},
+    },
+    severities=(
+        ({"spent": 0.2, "backward_s": 0.2}, "critical"),
+        ({"spent": 0.15, "backward_s": 0.15}, "high"),
+        ({"spent": 0.0332, "backward_s": 0.03}, "medium"),
+    ),
+    where=Where(SCRIPT, 30),
+    not_measured={"no profile": ({"spent": None}, ("step.iterations_s",))},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("over", "words"), [("data", "one operation"), ("modules", "one wider layer"), ("parameters", "all parameters")]
+)
+def test_the_fix_fits_what_the_loop_goes_through(over: IteratesOver, words: str) -> None:
+    (fix,) = found("CMP029", cmp029(over=over)).fixes
+    assert words in fix.title
+
+
+def test_micro_batches_go_round_for_each_backward_pass() -> None:
+    once, twice = (found("CMP029", cmp029(batches=n)).saving for n in (1.0, 2.0))
+    assert once is not None and twice is not None and twice.seconds_per_step[1] > once.seconds_per_step[1]

@@ -110,10 +110,16 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
         note = f"in the last quarter of the steps, {duration(grown[0])} in the first: it grows"
         found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="continues"))
     if line is not None:
-        note = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
-        note += f", called at {line.called_at}" if line.called_at else ""
+        note = line_words(line) + (f", called at {line.called_at}" if line.called_at else "")
         found.append(Evidence("stack samples", float(line.samples), "", None, note))
     return tuple(found)
+
+
+def line_words(line: HotLine) -> str:
+    """`/job/train.py:12 in train, in write (logging/__init__.py:1100)`; the innermost frame is left out if it is the line itself."""
+    itself = f"{line.function} ({line.file.rpartition('/')[2]}:{line.line})"
+    inside = f", in {line.leaf}" if line.leaf not in ("", itself) else ""
+    return f"{line.file}:{line.line} in {line.function}{inside}"
 
 
 def gap_saving(a: Analysis, basis: str, left: tuple[float, float] = (0.0, 0.25)) -> Saving:

@@ -28,7 +28,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ASLEEP_S, STEP_TIME_S, STEP_WAITING_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of, taken_from
-from rn50_advisor.rules.loop.between_steps import on_ranks
+from rn50_advisor.rules.loop.between_steps import line_words, on_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SLEEP_LEFT_WORST = 0.25  # of the sleep, at worst
@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, (STEP_WAITING_S,)) if unknown and not whose else Clear(RULE.id)
     most, affected = max(whose, key=lambda rank: waits[rank]), whose if len(whose) < len(model.own) else ()
     where = Where(line.file, line.line)
-    place = f"{line.file}:{line.line} in {line.function}, in {line.leaf}"
+    place = line_words(line)
     return Finding(
         rule=RULE.id,
         title=f"Blocking wait inside the step: {line.function}" + on_ranks(affected),

@@ -7,7 +7,7 @@ from rn50_advisor.advisor.model.wording import quantities
 from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 
 # shown for a wide range: the cheapest way to learn the gain is to try
-TRY_IT = "how much is not known; one more run with it, and `rn50-advisor compare`, tell"
+TRY_IT = "a wide range: run once with the fix, and `rn50-advisor compare` measures the gain"
 
 
 def likely(saving: Saving, about: str = "about ") -> str:

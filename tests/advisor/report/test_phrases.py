@@ -79,10 +79,10 @@ def test_how_the_job_ended_is_said(change: dict[str, object], said: str) -> None
             "input wait: 412 ms (threshold 30.0 ms), on rank 0",
         ),
         (Evidence("loader.workers", 0.0, "workers", 1.0, ""), "loader workers: 0 (threshold 1)"),
-        (Evidence("gpu.idle_after_waits_s", 0.018, "s", 0.00228), "gpu idle after waits: 18.0 ms (threshold 2.28 ms)"),
+        (Evidence("gpu.idle_after_waits_s", 0.018, "s", 0.00228), "GPU idle after waits: 18.0 ms (threshold 2.28 ms)"),
         (Evidence("fetch.cpu_share", 0.9, "share"), "batch preparation CPU time: 90 %"),
         (Evidence("signal", "SIGKILL"), "signal: SIGKILL"),
-        (Evidence("cpu.steal_pct", None, "%"), "cpu steal: –"),
+        (Evidence("cpu.steal_pct", None, "%"), "CPU steal: –"),
     ],
 )
 def test_evidence_is_said_with_its_unit_once(item: Evidence, said: str) -> None:

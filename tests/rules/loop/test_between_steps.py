@@ -149,4 +149,4 @@ def test_ranks_that_wait_equally_long_for_cores_share_what_they_waited() -> None
     ],
 )
 def test_a_line_is_named_once(leaf: str, words: str) -> None:
-    assert line_words(replace(hot(), file="/job/train.py", line=12, function="train", leaf=leaf)) == words
+    assert line_words(replace(hot(12, "train", io=False), file="/job/train.py", leaf=leaf)) == words

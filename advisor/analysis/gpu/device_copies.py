@@ -83,7 +83,9 @@ def _by_host(copies: Sequence[HostCopy], *, dry: bool) -> CopyTime | str:
     if least <= 0:
         return f"copies were too short to be timed{_DEEP}"
     in_forward = sum(copy.blocked_s for copy in _in_forward(timed))
-    basis = f"copies hold the host {duration(usual)} per step, at least {duration(least)} with nothing queued before them"
+    basis = (
+        f"copies hold the host {duration(usual)} per step, at least {duration(least)} with nothing queued before them"
+    )
     return CopyTime(usual, least, usual, in_forward, basis)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from samples.gpus.streams.description import Exchange, Gpu, Job, Loader, Pass
+from samples.gpus.streams.description import Exchange, Gpu, Job, Loader, Pass, Pauses
 from samples.gpus.streams.simulated_runs import play, record
 
 from rn50_advisor.advisor.model.recording import Recording as Recorded
@@ -81,6 +81,50 @@ def test_updates_inside_the_backward_and_compiled_ones_still_make_steps(tmp_path
     for changes in ({"update_in_backward": True}, {"compiled_update": True}):
         made, _ = recorded(replace(ONE, **changes), tmp_path / next(iter(changes)))
         assert made.steps[0].size > 25
+
+
+def test_evaluations_and_checkpoints_are_no_part_of_the_steps_passes(tmp_path: Path) -> None:
+    made, _ = recorded(replace(ONE, pauses=Pauses(10, 5, 15, 200.0)), tmp_path)
+    rows = made.steps[0]
+    assert np.count_nonzero(rows["evaluation_ns"]) == rows.size // 10
+    assert np.count_nonzero(rows["checkpoint_ns"]) == rows.size // 15
+    assert rows["evaluation_ns"].max() >= 5 * 0.9 * ONE.forward.gpu_ms * MS
+    assert rows["checkpoint_ns"].max() >= 200 * MS
+    (facts,) = made.facts.values()
+    (site,) = facts["save_sites"]
+    assert site["file"] == "/job/train.py" and site["count"] == rows.size // 15
+
+
+def test_only_the_first_rank_saves_and_the_others_wait_for_it(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, pauses=Pauses(saves_every=10, save_ms=300.0))
+    made, step_s = recorded(job, tmp_path)
+    assert made.steps[0]["checkpoint_ns"].any() and not made.steps[1]["checkpoint_ns"].any()
+    assert step_s > play(replace(job, pauses=Pauses())) + 0.02
+
+
+def test_batches_that_differ_from_rank_to_rank_take_as_long_as_the_longest() -> None:
+    even, uneven = (play(replace(ONE, ranks=4, **{how: 0.4})) for how in ("varies", "uneven"))
+    assert uneven > 1.1 * even
+
+
+def test_gradients_exchanged_after_each_micro_batch_take_the_wire_as_often() -> None:
+    job = replace(ONE, ranks=2, micro_batches=3, exchange=Exchange(wire_ms=150.0))
+    assert play(replace(job, exchanges_each=True)) > 1.4 * play(job)
+
+
+def test_a_loss_read_after_each_micro_batch_is_found_in_observed_steps(tmp_path: Path) -> None:
+    made, _ = recorded(replace(ONE, micro_batches=2, reads_each_batch=True), tmp_path)
+    (facts,) = made.facts.values()
+    (site,) = facts["syncs"]["sites"]
+    assert site["call"] == "item" and site["count"] == pytest.approx(2 * site["looks"], rel=0.1)
+
+
+def test_a_gpu_at_its_own_limit_is_capped_but_nobody_lowered_the_limit(tmp_path: Path) -> None:
+    job = replace(ONE, gpu=Gpu(clock={0: 0.85}, held_by="own limit"))
+    made, _ = recorded(job, tmp_path)
+    limit, watts = (made.samples[f"gpu.power_{name}", "gpu:0"].value for name in ("limit_w", "w"))
+    assert set(limit) == {float(job.gpu.kind.power_w)} and np.median(watts) > 0.9 * job.gpu.kind.power_w
+    assert made.samples["gpu.power_cap_s", "gpu:0"].value[-1] > 5
 
 
 @pytest.mark.parametrize(("slot_ms", "low", "high"), [(1.0, 90, 100), (0.001, 20, 75)])

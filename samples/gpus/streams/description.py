@@ -50,7 +50,7 @@ class Gpu:
 
     kind: Kind = A100
     clock: Mapping[int, float] = field(default_factory=dict)
-    held_by: Literal["", "heat", "power cap", "unknown"] = ""
+    held_by: Literal["", "heat", "power cap", "own limit", "unknown"] = ""  # own limit: nobody lowered it
     stranger: Mapping[int, float] = field(default_factory=dict)  # by rank, the share that another process takes
     link_width: Mapping[int, int] = field(default_factory=dict)  # by rank, PCIe lanes in use
     slower: Mapping[int, float] = field(
@@ -58,6 +58,16 @@ class Gpu:
     )  # by rank, how much longer kernels take for no reason that shows
     lists_processes: bool = True  # the driver, to this container
     utilisation_slot_ms: float = 1.0  # a kernel in it makes it busy
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What interrupts training, each after so many steps; 0: never."""
+
+    evaluates_every: int = 0
+    evaluated: int = 20  # batches, forward passes alone, on each rank
+    saves_every: int = 0
+    save_ms: float = 0.0  # of rank 0, which writes the file while the others go on to their next collective
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,10 @@ class Job:
     compiled_update: bool = False  # the optimizer's step is compiled and calls no hook
     update_in_backward: bool = False  # a hook of each gradient runs its own optimizer
     varies: float = 0.0  # how much batches differ in length, as a share of the kernels' time
+    uneven: float = 0.0  # the same, from rank to rank in one step
+    exchanges_each: bool = False  # gradients are exchanged after each micro-batch
+    reads_each_batch: bool = False  # the loss is read after each micro-batch
+    pauses: Pauses = Pauses()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

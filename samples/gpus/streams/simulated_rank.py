@@ -28,6 +28,7 @@ class SimulatedRank:
         self.shared = random.Random(5)  # the same on all ranks
         self.step = self.calls = self.iteration = 0
         self.capturing = False
+        self.graded = True  # autograd records; not in an evaluation
         self.size = 1.0  # of this step's batch
         self.exchanging = True  # gradients are exchanged after this backward pass: it is the step's last
         self.gradient_ready: Any = None  # called with each part of the backward pass
@@ -137,6 +138,8 @@ class SimulatedRank:
         """The forward pass, with what DistributedDataParallel, sharded parameters and batch norm do in it."""
         job, ranks, style = self.job, self.job.ranks, self.job.exchange.style
         self.size = 1.0 + self.shared.uniform(-job.varies, job.varies)
+        if job.uneven:
+            self.size += self.chance.uniform(-job.uneven, job.uneven)
         if ranks > 1 and style == "ddp" and self.exchanging:
             self._begin_iteration()
         if job.graph == "layers" and self.step >= EAGER_STEPS:
@@ -149,6 +152,19 @@ class SimulatedRank:
             self._leave_unit()
             for _ in range(self._norms(part) if ranks > 1 else 0):
                 self._normalise()
+
+    def evaluate(self) -> None:
+        """The forward pass alone, in which batch norm uses its running statistics."""
+        for part in range(PARTS):
+            if self.job.ranks > 1 and self.job.exchange.style == "sharded":
+                self._sharded_part(part)
+            self.compute(self.job.forward, 1 / PARTS)
+            self._leave_unit()
+
+    def save(self) -> None:
+        """Copies the state from the GPU, which waits for all that is queued, and writes it to a file."""
+        self.read()
+        self.host.work(self.job.pauses.save_ms * MS)
 
     def backward(self) -> None:
         """The backward pass, and the exchange of gradients behind it."""

@@ -18,8 +18,9 @@ from samples.gpus.machines import bus_id, uuid
 from samples.gpus.stories import CUDA, LAYER, healthy_facts
 from samples.gpus.streams.description import Job
 from samples.gpus.streams.simulated_rank import MS, SimulatedRank
-from samples.gpus.streams.stand_ins import FIRST_PID, LOADER, RESERVED_BYTES, Ending, Torch, simulated_clock, train
+from samples.gpus.streams.stand_ins import EVALUATED, FIRST_PID, LOADER, RESERVED_BYTES, Torch, simulated_clock
 from samples.gpus.streams.timelines import Host, World
+from samples.gpus.streams.training_script import Ending, train
 
 SECOND = 1_000_000_000
 START_NS = 1_000 * SECOND
@@ -39,6 +40,7 @@ OBSERVED = (
     "ddp",
     "collectives",
     "debugging",
+    "save_sites",
 )
 
 
@@ -208,6 +210,7 @@ def _facts(job: Job, torch: Torch) -> dict[str, Any]:
         "batch_bytes": round(job.batch_mb * 1e6),
         "dataset": {"class": "job.data.Images", "length": 1_281_167},
     }
+    evaluating = [{**loader, "id": EVALUATED, "training": False, "line": 24}] if job.pauses.evaluates_every else []
     cuda = {**told["cuda"], "device": rank, "name": kind.name, "capability": capability}
     cuda |= {"uuid": uuid(rank).removeprefix("GPU-"), "visible": None, "memory_bytes": kind.mem_bytes}
     seen = {name: torch.recorder.facts.values[name] for name in OBSERVED if name in torch.recorder.facts.values}
@@ -215,7 +218,15 @@ def _facts(job: Job, torch: Torch) -> dict[str, Any]:
     if job.compiled_update:
         told = {**told, "compiled_frames": 1}
     del told["copies"], told["syncs"]
-    return {**told, **own, "cuda": cuda, "cpus_allowed": list(range(CORES)), "threads": 1, "loaders": [loader], **seen}
+    return {
+        **told,
+        **own,
+        "cuda": cuda,
+        "cpus_allowed": list(range(CORES)),
+        "threads": 1,
+        "loaders": [loader, *evaluating],
+        **seen,
+    }
 
 
 def _put_readings(writer: RunWriter, job: Job, world: World, steps: int, clock: list[int]) -> None:
@@ -269,8 +280,10 @@ def _gpu_samples(job: Job, rank: int, second: int, util_pct: float) -> list[Samp
     held = gpu.clock.get(rank, 1.0) < 1.0
     load = util_pct / 100
     watts = kind.power_w * (0.2 + 0.6 * load) * (0.7 if held else 1.0)
+    if held and gpu.held_by == "own limit":
+        watts = kind.power_w * (0.2 + 0.79 * load)
     stranger = gpu.stranger.get(rank, 0.0)
-    counted = {"gpu.sw_thermal_s": "heat", "gpu.power_cap_s": "power cap"}
+    counted = {"gpu.sw_thermal_s": ("heat",), "gpu.power_cap_s": ("power cap", "own limit")}
     values: dict[str, float] = {
         "gpu.util_pct": util_pct,
         "gpu.sm_clock_mhz": round(usual_mhz * gpu.clock.get(rank, 1.0)),
@@ -295,7 +308,7 @@ def _gpu_samples(job: Job, rank: int, second: int, util_pct: float) -> list[Samp
         "gpu.ecc_uncorrected": 0,
         "gpu.nvlink_crc_errors": 0,
         "gpu.nvlink_recoveries": 0,
-        **{name: 0.95 * second * float(held and gpu.held_by == why) for name, why in counted.items()},
+        **{name: 0.95 * second * float(held and gpu.held_by in why) for name, why in counted.items()},
     }
     hidden = () if gpu.lists_processes else LISTED
     return [Sample(name, scope, float(value)) for name, value in values.items() if name not in hidden]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -20,20 +19,20 @@ from rn50_advisor.probes.rank import layout, loader_marks, pass_marks, recorder,
 from rn50_advisor.probes.rank.comm import collective_marks, collective_patches, stream_waits
 from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
-from rn50_advisor.probes.rank.patches import mark_wrappers, torch_patches
+from rn50_advisor.probes.rank.patches import checkpoint_saves, mark_wrappers, torch_patches
 from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.steps import mark_buffer
 from samples.gpus.streams.description import Loader
-from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
+from samples.gpus.streams.simulated_rank import MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World
 
 CLOCKED = (
     recorder, step_schedule, loader_marks, pass_marks, summed_facts, mark_buffer, mark_wrappers, device_syncs, collective_marks,
-    stream_waits,
+    stream_waits, checkpoint_saves,
 )  # fmt: skip
 RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query, a CPU clock with caches cold
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
-LOADER = 0  # number of the training loader
+LOADER, EVALUATED = 0, 1  # numbers of the loaders for training and evaluation
 FIRST_PID = 5000
 RESERVED_BYTES = 16_000_000_000  # by torch's allocator
 
@@ -217,7 +216,7 @@ def torch_of(own: SimulatedRank) -> Any:
         autograd=autograd,
         compiler=compiler,
         channels_last="channels_last",
-        is_grad_enabled=lambda: True,
+        is_grad_enabled=lambda: own.graded,
         is_anomaly_enabled=lambda: False,
         _C=SimpleNamespace(DisableTorchFunction=contextlib.nullcontext),
     )
@@ -256,16 +255,46 @@ def batches_class(own: SimulatedRank, made: Callable[[int, dict[str, int]], None
             tensor, self._num_yielded = tensors, 0
 
         def __next__(self) -> Any:
+            return self._fetch()
+
+        def _fetch(self) -> Any:
             asked.append(host.now_ns)
             number = self._num_yielded
             ready.append(make(number))
             host.sleep_until(ready[number])
+            return self._fetched()
+
+        def _fetched(self) -> Any:
             host.work(loader.fetch_ms * MS)
             self._num_yielded += 1
             numbers = round(job.batch_mb * 1e6 / 4 / job.batch)
             return [tensor("cpu", job.batch, numbers, pinned=job.pinned)]
 
     return Batches
+
+
+def evaluated_class(batches: Any, count: int) -> Any:
+    """The iterator of an evaluation: so many batches, which its own workers have ready."""
+
+    class Evaluated(batches):  # type: ignore[misc]
+        _rn50_loader = EVALUATED
+
+        def __iter__(self) -> Any:
+            return self
+
+        def _fetch(self) -> Any:
+            if self._num_yielded == count:
+                raise StopIteration
+            return self._fetched()
+
+    return Evaluated
+
+
+def _saver(own: SimulatedRank) -> Any:
+    def save(state: Any, file: str) -> None:
+        own.save()
+
+    return save
 
 
 def _optimizer_module(own: SimulatedRank) -> Any:
@@ -331,12 +360,17 @@ class Torch:
         with _imported("torch.optim", optimizer=optimizers):
             mark_wrappers.mark_updates(self.module, self.recorder)
         self.batches = batches(self.module.Tensor)
+        self._evaluated = evaluated_class(batches, own.job.pauses.evaluated)
+        self.save = torch_patches._saving(self.recorder, _saver(own))
         self.optimizer = optimizers.Optimizer()
         self.parameter_optimizers = [optimizers.Optimizer() for _ in range(10)]
         self.model = ReplicatedModel(own)
         own.collective = self._collectives()
         if own.job.update_in_backward:
             own.gradient_ready = self._update_one
+
+    def evaluated(self) -> Any:
+        return self._evaluated(self.module.Tensor)
 
     def _update_one(self, part: int) -> None:
         """Runs an optimizer from a gradient's hook, in autograd's thread, while this one waits."""
@@ -366,7 +400,7 @@ class Torch:
         for kind, name in kinds.items():
             code = layout.COLLECTIVE_KINDS.index(name)
             wrapped = collective_patches.wrap(self.recorder, collectives, _issue, code)
-            callers[kind] = _from_file(_called, LIBRARIES[kind])(wrapped)
+            callers[kind] = from_file(_called, LIBRARIES[kind])(wrapped)
         sizes = {"norm": 512, "gather": 2_500_000, "scatter": 2_500_000, "reduce": 5_000_000}
         sent = {kind: self.module.Tensor("cuda", 1, size) for kind, size in sizes.items()}
         event = self.module.cuda.Event
@@ -410,7 +444,7 @@ def _called(wrapped: Callable[..., Work]) -> Callable[..., Work]:
     return issue
 
 
-def _from_file(function: Any, file: str) -> Any:
+def from_file(function: Any, file: str) -> Any:
     """The same function, and those in it, as code of another file."""
     return types.FunctionType(_moved(function.__code__, file), function.__globals__)
 
@@ -433,61 +467,3 @@ def _imported(name: str, **attributes: Any) -> Iterator[None]:
         del sys.modules[name]
         if before is not None:
             sys.modules[name] = before
-
-
-# -- the user's script ------------------------------------------------------------------------------------------------------------
-
-
-class Ending:
-    """When training ends: all ranks make the same steps, and none begins one much later than `until_ns`."""
-
-    def __init__(self, until_ns: int, steps: int) -> None:
-        self._until_ns, self._last, self._begun = until_ns, steps - 1, 0
-
-    def is_last(self, step: int, now_ns: int) -> bool:
-        self._begun = max(self._begun, step)
-        if now_ns >= self._until_ns:
-            self._last = min(self._last, self._begun + 1)
-            self._until_ns = 1 << 62
-        return step >= self._last
-
-
-def _train(torch: Torch, ending: Ending, ends: list[Work]) -> None:
-    own, job, host = torch.own, torch.own.job, torch.own.host
-    backward, graph = torch.module.autograd.backward, None
-    ddp = job.ranks > 1 and job.exchange.style == "ddp"
-    if ddp:
-        torch.recorder.ddp_made(torch.model)
-    for step in itertools.count():
-        own.step = step
-        for micro in range(job.micro_batches):
-            own.exchanging = micro == job.micro_batches - 1
-            batch = next(torch.batches)[0]
-            images = batch.to("cuda", non_blocking=job.non_blocking)
-            if graph is not None:
-                graph.replay()
-                continue
-            if job.graph == "step" and step == EAGER_STEPS:
-                graph = torch.module.cuda.CUDAGraph()
-                graph.capture_begin()
-            own.forward()
-            backward(images)
-        loss = images
-        if graph is None or own.capturing:
-            if job.scaled:
-                loss.item()
-            if not job.update_in_backward:
-                torch.optimizer.step()
-            if own.capturing:
-                graph.capture_end()
-                graph.replay()
-        if job.reads_every and step % job.reads_every == job.reads_every - 1:
-            loss.item()
-            host.work(job.read_ms * MS)
-        ends.append(host.mark())
-        host.work(job.gap_ms * MS)
-        if ending.is_last(step, host.now_ns):
-            return
-
-
-train = _from_file(_train, "/job/train.py")

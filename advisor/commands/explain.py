@@ -68,7 +68,7 @@ def explain(rule: str | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) -> None:
-    """List the rules, a line each, with the severity of their findings. FAMILY: the letters of their ids, or a word of what these are about.
+    """List the rules and the severity of their findings. FAMILY: the letters of their ids, or a word of what these are about.
 
     \b
     rn50-advisor rules DAT
@@ -84,7 +84,10 @@ def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) 
         ]
         click.echo(json.dumps(rows, indent=2))
     else:
-        paint([*listing(every, needs=needs), *([[], severity_note()] if sys.stdout.isatty() and not needs else [])], sys.stdout)
+        paint(
+            [*listing(every, needs=needs), *([[], severity_note()] if sys.stdout.isatty() and not needs else [])],
+            sys.stdout,
+        )
 
 
 def of_family(every: Sequence[Rule], asked: str) -> list[Rule]:

@@ -143,7 +143,10 @@ def help_lines(can: Callable[[Needs], bool]) -> list[Content]:
         lines += [line((f"  {a.shown:<8}", "bold"), a.what) for a in actions]
         lines.append(Content(""))
     lines.append(
-        line(("Step time breakdown", "bold $text-primary"), muted("   slanted: waiting; dotted: outside the step's own work"))
+        line(
+            ("Step time breakdown", "bold $text-primary"),
+            muted("   slanted: waiting; dotted: outside the step's own work"),
+        )
     )
     for phase in ORDER:
         seen = phase_style(phase)

@@ -40,6 +40,7 @@ from rn50_advisor.advisor.model.measures.host_measures import QUOTA_THROTTLED_S_
 from rn50_advisor.advisor.model.measures.step_measures import STEP_COMPUTE_S, STEP_GC_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.model.statistics import others_median
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import heap_fault_s, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.stragglers import batch_sizes, even_batches, named, since, sure
@@ -142,7 +143,7 @@ def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
         if name.startswith("quota") and len(seconds) == 1:
             more = seconds.get(rank, 0.0)  # the other ranks have no quota
         if more >= _SKEW_SHARE_MIN * skew:
-            found.append(Evidence(name, more, "s", None, f"{what}: {1000 * more:.3g} ms per step more than the others"))
+            found.append(Evidence(name, more, "s", None, f"{what}: {duration(more)} per step more than the others"))
     return found
 
 

@@ -26,6 +26,7 @@ from collections import Counter
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import COMPILE_LATE, COMPILE_LATE_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
@@ -88,7 +89,7 @@ def _most_often(facts: RankFacts) -> tuple[Where | None, str, str]:
         return None, "dynamo does not report which function", ""
     (file, line, function), times = Counter((m["file"], m["line"], m["function"]) for m in again).most_common(1)[0]
     reason = next(m["reason"] for m in reversed(again) if m["function"] == function)
-    return Where(file, line), f"{function} was recompiled {times} times: {reason}", str(reason)
+    return Where(file, line), f"{function} was recompiled {counted(times, 'time')}: {reason}", str(reason)
 
 
 RULE = rule(

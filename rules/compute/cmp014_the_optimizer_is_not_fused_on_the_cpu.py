@@ -26,6 +26,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
@@ -68,7 +69,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 spent,
                 "s",
                 t["optimizer"] * step,
-                f"of a {1000 * step:.3g} ms step in {name}, which is not fused: {_size(optimizer)}",
+                f"of a {duration(step)} step in {name}, which is not fused: {_size(optimizer)}",
                 "continues",
             ),
         ),

@@ -25,6 +25,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -72,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 spent,
                 "s",
                 t["compute"] * step,
-                f"of a {1000 * step:.3g} ms step in forward, backward and optimizer",
+                f"of a {duration(step)} step in forward, backward and optimizer",
                 "continues",
             ),
         ),

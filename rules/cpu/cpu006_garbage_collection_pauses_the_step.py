@@ -38,6 +38,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_GC_S,
     STEP_TIME_S,
 )
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.rank_documents import GarbageFacts
 from rn50_advisor.rules.analysis_reading import model_of, no_collections
 from rn50_advisor.rules.loop.between_steps import collecting_line, collects_between_steps, hottest
@@ -84,7 +85,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 GC_CRITICAL_S,
                 lost,
                 t["share"] * step,
-                f"{100 * lost / step:.1f} % of the step; the rank that collects most spends {1000 * most:.3g} ms per step",
+                f"{100 * lost / step:.1f} % of the step; the rank that collects most spends {duration(most)} per step",
             ),
             Evidence.of(GC_REPEATED_PAUSE_S, pause, t["pause"], "as long in at least three steps", form="explains"),
             *_counted(a),

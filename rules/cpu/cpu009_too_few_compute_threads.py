@@ -44,6 +44,7 @@ from rn50_advisor.advisor.model.measures.host_measures import (
 )
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATIONS, STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
 from rn50_advisor.rules.cpu.thread_fixes import thread_fix, thread_setting
@@ -116,7 +117,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 computing,
                 "s",
                 t["tensor"] * parts,
-                f"of a {1000 * step:.3g} ms step, {1000 * each:.2g} ms for each parameter tensor or operation",
+                f"of a {duration(step)} step, {1000 * each:.2g} ms for each parameter tensor or operation",
                 "continues",
             ),
         ),

@@ -31,6 +31,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis, Stall, StalledRank
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.first_ending import HANGS_AFTER_S, died_of_it
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
@@ -125,7 +126,7 @@ def _place(rank: StalledRank) -> str:
 
 
 def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]:
-    usual = f"no progress; a step usually takes {stall.typical_step_s:.3g} s"
+    usual = f"no progress; a step usually takes {duration(stall.typical_step_s)}"
     stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual)
     if not stall.typical_step_s:
         usual = "no progress; the usual step time is not known yet"

@@ -249,7 +249,7 @@ def _basis(name: str) -> str:
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:
     note = (
-        f"{part.name}: {duration(part.cpu_s)} a sample (± {100 * part.error:.0f} %), in {cost.looks} profiled samples"
+        f"{part.name}: {duration(part.cpu_s)} per sample (± {100 * part.error:.0f} %), in {cost.looks} profiled samples"
     )
     return note + (f", images of {cost.picture}" if cost.picture else "")
 

@@ -39,7 +39,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, TABLE_EMPTY_ROWS
-from rn50_advisor.advisor.model.wording.quantities import counted, share
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, share
 from rn50_advisor.probes.documents.rank_documents import TableFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
@@ -209,7 +209,7 @@ def _evidence(dense: _Dense, step_s: float, t: Thresholds) -> tuple[Evidence, ..
             dense.update_s,
             "s",
             t["update"] * step_s,
-            f"of a {1000 * step_s:.3g} ms step in {largest['optimizer']} for {'these tables' if several else 'this table'}, "
+            f"of a {duration(step_s)} step in {largest['optimizer']} for {'these tables' if several else 'this table'}, "
             f"{share(min(1.0, part))} of its {largest['elements'] / 1e6:.3g} million elements",
             "continues",
         ),

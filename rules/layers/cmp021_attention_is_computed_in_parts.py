@@ -32,6 +32,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_ATTENTION_S
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ATTENTION_S, STEP_SYSTEM_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import LAYERS, common, model_of
 from rn50_advisor.rules.compute.compute_cost import computing_s, exposed_if, if_computed_faster, loading_floor_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -121,7 +122,7 @@ def _evidence(
     a: Analysis, measure: RankMeasure, spent: Mapping[int, float], step: float, line: AttentionLines | None
 ) -> tuple[Evidence, ...]:
     where = "forward and backward pass" if a.on_gpu else "forward pass"
-    note = f"of a {1000 * step:.3g} ms step, in the {where}"
+    note = f"of a {duration(step)} step, in the {where}"
     measured = Evidence.of(measure, common(spent), None, note, form="continues")
     if line is None:
         return (measured,)

@@ -33,6 +33,7 @@ from rn50_advisor.advisor.model.analysis import Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -113,7 +114,7 @@ def _without(a: Analysis, spent: Mapping[int, float], gone: float, *, hopeful: b
 def _evidence(
     a: Analysis, kind: _Kind, spent: Mapping[int, float], line: HotLine | None, least_s: float
 ) -> tuple[Evidence, ...]:
-    note = f"of a {1000 * a.value(STEP_TIME_S):.3g} ms step"
+    note = f"of a {duration(a.value(STEP_TIME_S))} step"
     found = [Evidence.of(kind.measure, common(spent), least_s, note, form="continues")]
     if line is not None:
         place = f"{line.file}:{line.line} in {line.function}"

@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_IGNORED_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -87,7 +88,7 @@ def _without(a: Analysis, ignored: Mapping[int, float], *, hopeful: bool) -> flo
 def _evidence(a: Analysis, ignored: Mapping[int, float]) -> tuple[Evidence, ...]:
     rank = max(ignored, key=lambda rank: ignored[rank])
     rows, zeros = facts_of(a, rank)["backward_nodes"]["loss_rows"]
-    note = f"of a {1000 * a.value(STEP_TIME_S):.3g} ms step, and about half as much in the forward pass"
+    note = f"of a {duration(a.value(STEP_TIME_S))} step, and about half as much in the forward pass"
     return (
         Evidence(
             "ignored targets", zeros / max(1, rows), "share", None, f"of {rows:,} in the passes looked at", "continues"

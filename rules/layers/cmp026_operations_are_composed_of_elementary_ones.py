@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.analysis import Analysis, ComposedForm, ComposedLines
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_COMPOSED_S, STEP_ELEMENTARY_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -153,7 +154,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if lost < t["composed"] * step or level is None:
         return Clear(RULE.id)
-    note = f"of a {1000 * step:.3g} ms step, outside the backward pass"
+    note = f"of a {duration(step)} step, outside the backward pass"
     return Finding(
         rule=RULE.id,
         title="Operations composed of elementary ones, or in a slow form",

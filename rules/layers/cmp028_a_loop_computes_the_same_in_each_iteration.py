@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -65,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
         evidence=(
-            Evidence.of(STEP_INVARIANT_S, common(spent), None, f"of a {1000 * step:.3g} ms step", form="continues"),
+            Evidence.of(STEP_INVARIANT_S, common(spent), None, f"of a {duration(step)} step", form="continues"),
             *(Evidence("stack samples", float(line.samples), "", None, _place(line)) for line in lines[:_LINES_MAX]),
         ),
         fixes=tuple(_fix(line) for line in lines[:_LINES_MAX]),

@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from rn50_advisor.advisor.model.analysis import Analysis, IndependentLoop, IteratesOver
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_ITERATIONS_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -90,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
         evidence=(
-            Evidence.of(STEP_ITERATIONS_S, common(spent), None, f"of a {1000 * step:.3g} ms step", form="continues"),
+            Evidence.of(STEP_ITERATIONS_S, common(spent), None, f"of a {duration(step)} step", form="continues"),
             *(_evidence(loop) for loop in loops[:_LOOPS_MAX]),
         ),
         fixes=tuple(_fix(loop) for loop in loops[:_LOOPS_MAX]),

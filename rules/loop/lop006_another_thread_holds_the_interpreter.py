@@ -39,6 +39,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_ASLEEP_S,
     STEP_TIME_S,
 )
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -121,7 +122,7 @@ def _evidence(a: Analysis, t: Thresholds, rank: int, found: Holder | None) -> tu
             INTERPRETER_LOST_S,
             lost_s,
             t["waiting"] * step,
-            f"of a {1000 * step:.3g} ms step, on rank {rank}",
+            f"of a {duration(step)} step, on rank {rank}",
             form="continues",
         )
     )

@@ -27,6 +27,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ASLEEP_S, STEP_TIME_S, STEP_WAITING_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of, taken_from
 from rn50_advisor.rules.loop.between_steps import line_words, on_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -60,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STEP_WAITING_S,
                 waits[most],
                 t["waiting"] * step,
-                f"of a {1000 * step:.3g} ms step rank {most}'s training thread sleeps in the script's own code",
+                f"of a {duration(step)} step rank {most}'s training thread sleeps in the script's own code",
                 form="continues",
             ),
             Evidence("stack samples", float(line.samples), "", None, place),

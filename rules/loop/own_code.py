@@ -22,6 +22,7 @@ from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of, taken_from
 from rn50_advisor.rules.loop.between_steps import line_words, on_ranks
 from rn50_advisor.rules.rule import confidence, severity
@@ -67,7 +68,7 @@ def own_code(
     if lost_s < least * step or level is None:
         return Clear(rule)
     most = max(whose, key=lambda rank: spent[rank])
-    note = f"of a {1000 * step:.3g} ms step rank {most} {doing}"
+    note = f"of a {duration(step)} step rank {most} {doing}"
     place = line_words(line)
     return OwnCode(
         seconds=spent,

@@ -32,6 +32,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.rank_documents import OptimizerFacts, UnusedGradients
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
@@ -86,7 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 model.own[rank]["backward"],
                 "s",
                 None,
-                f"of a {1000 * step:.3g} ms step",
+                f"of a {duration(step)} step",
                 "continues",
             ),
         ),

@@ -21,6 +21,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, updating_s
@@ -58,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost,
         evidence=(
             Evidence("parameter groups", float(groups), "", t["groups"], note),
-            Evidence("optimizer", common(updating_s(a)), "s", None, f"of a {1000 * step:.3g} ms step", "continues"),
+            Evidence("optimizer", common(updating_s(a)), "s", None, f"of a {duration(step)} step", "continues"),
         ),
         fixes=(
             Fix(

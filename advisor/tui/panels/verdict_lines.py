@@ -20,6 +20,7 @@ from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, m
 LABEL = 6  # cells of `GAIN  `
 _EVIDENCE_SHOWN = 2
 _PLACE_CELLS_MIN = 16
+_BARE_SHARE = re.compile(r"[\d.]+ % of (?:a [^,;]* step|the step|the time)(?:[,;]|$)")  # of what, the metric says
 _ENDS = re.compile(r"[;.,] ")  # where a sentence may be left
 
 
@@ -102,11 +103,15 @@ def _why(report: Report, finding: Finding | None, width: int) -> str:
     words = (f"on {', '.join(hosts)}: " if hosts else "") + told[0]
     for text in told[1:_EVIDENCE_SHOWN]:
         words += f"; {text}" if cell_len(f"{words}; {text}") <= width else ""
-    return words[:1].upper() + words[1:]
+    first = words.partition(" ")[0].rstrip(":,;")
+    return words[:1].upper() + words[1:] if first.isalpha() else words  # not train_step nor .item()
 
 
 def _told(e: Evidence) -> str:
-    return phrase(e) if e.note else f"{metric_words(e.metric)} {amount(e.value, e.unit, e.metric)}" if e.value else ""
+    if not e.note:
+        return f"{metric_words(e.metric)} {amount(e.value, e.unit, e.metric)}" if e.value else ""
+    bare = e.form == "alone" and _BARE_SHARE.match(e.note)
+    return f"{metric_words(e.metric)}: {e.note}" if bare else phrase(e)
 
 
 def _gain(report: Report, width: int) -> str:

@@ -8,9 +8,13 @@ import pytest
 from rich.cells import cell_len
 
 import report_samples as samples
+from first_views import missing_of
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.report import Job, NodeStrip, Report, StepTime, Verdict
+from rn50_advisor.advisor.tui.panels.banner import Banner
 from rn50_advisor.advisor.tui.panels.verdict_lines import clipped, fix_line, gain_line, place_words, why_line
+from rule_runs import found
+from rule_tables import TABLES
 
 
 def told(report: Report, width: int = 120) -> list[str]:
@@ -29,6 +33,34 @@ def test_a_bottleneck_has_its_evidence_the_change_and_the_likely_gain_first() ->
         " FIX  samples/train.py:142  load in worker processes: num_workers=6",
         " GAIN about 2.5× faster (2.1–2.9×), saves 310–380 ms per step",
     ]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (Evidence("step.input_wait_s", 0.4, "s", None, "40 % of a 1.00 s step"), "Input wait: 40 % of a 1.00 s step"),
+        (Evidence("comm.exposed_s", 0.2, "s", None, "20 % of the step, after the last gradient"), "Exposed communication: 20 %"),
+        (Evidence("gpu.host_bound_s", 0.6, "s", None, "60 % of a 1.00 s step is host-bound"), "60 % of a 1.00 s step is"),
+        (Evidence("compile.late", 1.0, "", None, "loss_of was recompiled 1 time: x"), "loss_of was recompiled"),
+        (Evidence("sync.calls", 1.0, "", None, ".item() at train.py:88"), ".item() at train.py:88"),
+    ],
+)  # fmt: skip
+def test_a_share_says_of_what_and_names_of_the_users_stay_as_they_are(evidence: Evidence, why: str) -> None:
+    assert told(about(evidence=(evidence,)))[0].startswith(f" WHY  {why}")
+
+
+class Low(Banner):
+    brief = property(lambda self: True)  # type: ignore[assignment]  # as on a terminal of 24 lines
+
+
+@pytest.mark.parametrize("rule", TABLES)
+def test_what_why_and_what_to_type_fit_at_80_and_120_columns_for_each_rule(rule: str) -> None:
+    finding = found(rule, TABLES[rule].job())
+    report = replace(samples.bottleneck(), findings=(finding,), verdict=Verdict("bottleneck", rule, finding.title, ""))
+    for banner, width in ((Low(), 80), (Banner(), 120)):
+        lines = [content.plain for content in banner.draw(report, width)]
+        assert missing_of(lines, report) == [] and all(cell_len(line) <= width for line in lines)
+        assert not [line for line in lines if "e+0" in line], "no exponents"
 
 
 def test_an_option_of_the_job_is_what_one_types() -> None:

@@ -59,7 +59,10 @@ def _unknown(report: Report) -> str:
         (steps < STEADY_STEPS_MIN, f"{steps} steady steps observed, {STEADY_STEPS_MIN} are needed"),
         (state == "inconclusive", "the verdict is inconclusive"),
         (not (math.isfinite(step_s) and step_s > 0), "the time of a step was not divided into phases"),
-        (account.get(INPUT_OR_FORWARD, 0.0) > 0, "no loader was seen: waiting for input cannot be separated from forward"),
+        (
+            account.get(INPUT_OR_FORWARD, 0.0) > 0,
+            "no loader was seen: waiting for input cannot be separated from forward",
+        ),
         (account.get("unattributed", 0.0) > UNATTRIBUTED_SHARE_MAX * step_s, "too much of the step is unattributed"),
         (
             cause is not None and not cause.seconds_per_step > 0,

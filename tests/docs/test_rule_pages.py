@@ -112,7 +112,7 @@ def test_a_new_rule_is_one_module_its_test_and_make_docs(tmp_path: Path) -> None
     assert touched == {MODULE, PAGES / "LOP999.md", PAGES / "README.md"}
     assert len(touched) - 1 + BY_HAND <= FILES_MAX
     assert "| [LOP999](LOP999.md) | the loop hums | the gap is ≥ 5 % of the step |" in after[PAGES / "README.md"]
-    assert "LOP999  the loop hums" in python("rn50_advisor", "rules")
+    assert "LOP999  by cost          the loop hums" in python("rn50_advisor", "rules")
     assert "Humming takes breath" in python("rn50_advisor", "explain", "lop999")
     pytest_alone = ("pytest", "-q", "--noconftest", "-p", "no:cacheprovider")
     assert "passed" in python(*pytest_alone, "-k", "LOP999", "tests/rules/test_registry.py", OWN_TEST.as_posix())

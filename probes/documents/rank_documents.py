@@ -218,7 +218,11 @@ class OperationCount(_OperationCount, total=False):
     by_step: list[list[Whole]]
 
 
-class BackwardNodeClass(TypedDict):
+class _NodeMedian(TypedDict, total=False):
+    median_ns: Whole  # of a node
+
+
+class BackwardNodeClass(_NodeMedian):
     """Nodes of autograd of one class in the timed backward passes. `written`, `needed`: elements, of nodes that take parts of tensors: of
     all gradients that they write, and of the tensors whose parts they take.
     """

@@ -12,6 +12,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import PurePath
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
@@ -54,7 +55,8 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _Loop = tuple[str, int, str]  # file, line of the loop, function
 _Operations = Counter[tuple[str, ...]]  # by their possible names in autograd's graph
-_FUNCTIONS = ("/torch/nn/functional.py", "/torch/functional.py")
+_FUNCTIONS, _LAYERS = ("/torch/nn/functional.py", "/torch/functional.py"), "/torch/nn/modules/"
+_VIEWS = frozenset(("expand", "permute", "reshapealias", "squeeze", "t", "transpose", "unsqueeze", "view"))
 # For a block of autograd's graph to be what a loop computes: kinds of its nodes that the loop writes, and its nodes for each operation
 # that is written.
 _KINDS_MIN, _NODES_RATIO_MAX = 2, 4.0
@@ -162,9 +164,9 @@ def _counted(
 
 def _alike(block: RepeatedBlock, written: _Operations) -> int:
     """How many kinds of a block's nodes the lines write; zero if these are too few to tell, or the block has far more nodes."""
-    kinds = {plain_name(name.partition("Backward")[0]) for name in block.nodes}
+    kinds = {plain_name(name.partition("Backward")[0]) for name in block.nodes} - _VIEWS
     same = sum(bool(kinds.intersection(names)) for names in written)
-    enough = same >= min(_KINDS_MIN, len(kinds)) and len(block.nodes) <= _NODES_RATIO_MAX * written.total()
+    enough = same >= max(1, min(_KINDS_MIN, len(kinds))) and len(block.nodes) <= _NODES_RATIO_MAX * written.total()
     return same if enough else 0
 
 
@@ -173,5 +175,18 @@ def _of_line(sources: tuple[Source, ...], row: SeenStack, own: StackFrame) -> _O
     function = function_at(sources, own["file"], own["line"])
     written = Counter[tuple[str, ...]]() if function is None else operations_at(function, own["line"])
     below = itertools.takewhile(lambda frame: frame is not own, row["frames"])
-    called_there = {graph_names(plain_name(called(f))) for f in below if f["file"].endswith(_FUNCTIONS)}
-    return written | Counter(called_there)
+    return written | Counter({graph_names(plain_name(name)) for frame in below if (name := _torchs_name(frame))})
+
+
+def _torchs_name(frame: StackFrame) -> str:
+    """The name of a function of torch, or of a layer by the file of its class; empty for other frames."""
+    if frame["file"].endswith(_FUNCTIONS):
+        return called(frame)
+    layer = _LAYERS in frame["file"] and called(frame) == "forward"
+    return (
+        frame["function"].partition(".")[0]
+        if layer and "." in frame["function"]
+        else PurePath(frame["file"]).stem
+        if layer
+        else ""
+    )

@@ -17,8 +17,8 @@ _OVERLAP_MAX = 0.5  # of a block, with one that covers more
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """`nodes`: of one repetition, by their classes, such as MulBackward0. `backward_s`: of all of them in a backward pass, by the mean time
-    of each class.
+    """`nodes`: of one repetition, by their classes, such as MulBackward0. `backward_s`: of all of them in a backward pass, by the median time
+    of each class: a few others may be much larger.
     """
 
     nodes: tuple[str, ...]
@@ -38,7 +38,9 @@ def repeated_blocks(timed: BackwardNodeTimes) -> tuple[RepeatedBlock, ...]:
     order = timed.get("order", "")
     codes = np.array([ord(letter) for letter in order], np.int32)
     names = [timed.get("names", [])[code - ord("A")] for code in codes]
-    seconds = {each["name"]: each["ns"] / max(1, each["count"]) / 1e9 for each in timed["classes"]}
+    seconds = {
+        each["name"]: each.get("median_ns", each["ns"] / max(1, each["count"])) / 1e9 for each in timed["classes"]
+    }
     found = list[_Stretch]()
     for stretch in sorted(_stretches(codes), key=lambda each: (-each.covers, each.nodes)):
         if all(_shared(stretch, other) <= _OVERLAP_MAX * stretch.covers for other in found):

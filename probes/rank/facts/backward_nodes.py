@@ -44,6 +44,7 @@ class BackwardNodes:
         self._steps = list(STEPS)
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
+        self._each: dict[str, list[int]] = {}  # ns of the nodes of a class
         self._passes = self._ns = 0
         self._order, self._names = "", list[str]()
         self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
@@ -146,6 +147,7 @@ class BackwardNodes:
         self._ns += now - self._since
         if self._current is not None:
             self._current["ns"] += now - self._since
+            self._each.setdefault(self._current["name"], []).append(now - self._since)
             self._use_ns[self._use] += now - self._since
             self._ignored_ns += round(self._ignored * (now - self._since))
         self._ignored = 0.0
@@ -171,6 +173,8 @@ class BackwardNodes:
     def _note(self) -> None:
         if self._passes:
             often = sorted(self._classes.values(), key=lambda found: -found["ns"])[:CLASSES_MAX]
+            for found in often:
+                found["median_ns"] = _median(self._each.get(found["name"], []))
             # written with the other facts
             self._facts.values["backward_nodes"] = {
                 "passes": self._passes,
@@ -197,6 +201,10 @@ class BackwardNodes:
         self._end()
         self._release()
         self._facts.miss("nodes of backward passes: %s" % type(error).__name__)
+
+
+def _median(numbers: list[int]) -> int:
+    return sorted(numbers)[len(numbers) // 2] if numbers else 0
 
 
 def _undisturbed(torch: Any) -> bool:

@@ -74,7 +74,8 @@ def independent_loop(
         lines = backwards.get((entry.file, entry.function), frozenset())
         loop = _loop_in(function, entry.line, frozenset(lines))
         if loop is not None and not any(_keeps(sources, inner) for inner in entries[n + 1 :]):
-            return FoundLoop(entry.file, loop.lineno, entry.function, _over(loop))
+            own = entry.function.partition(".<locals>.<")[0]  # without the frame of a comprehension
+            return FoundLoop(entry.file, loop.lineno, own, _over(loop))
     return None
 
 

@@ -124,8 +124,8 @@ def losses(*rows: Any, block: tuple[str, ...] = ITERATION, times: int = 40, **mo
     names = [layer["name"], *block]
     order = "A" + times * "".join(chr(ord("B") + n) for n in range(len(block)))
     nodes = {"passes": 3, "ns": 60_000_000, "classes": [layer, *classes], "order": order, "names": names}
-    given = {"facts": {100: {"backward_nodes": nodes}}, **more}
-    return profiled(*rows, source=LOSSES, model=18, backward=20, **given)
+    given = {"source": LOSSES, "model": 18, "backward": 20, "facts": {100: {"backward_nodes": nodes}}, **more}
+    return profiled(*rows, **given)
 
 
 def test_a_loop_of_independent_iterations_is_what_repeats_in_the_graph() -> None:
@@ -167,3 +167,27 @@ def test_on_a_gpu_and_without_a_timed_pass_no_loop_is_known() -> None:
     events = [{"input_wait": 10, "forward": 60, "backward": 50, "optimizer": 10, "gap": 0}] * 60
     on_gpu = losses(*rows, facts={100: {"cuda": {"devices": 1}}}, gpu_steps={0: gpu_steps(events)})
     assert on_gpu.independent_loops == () and not on_gpu.has("step.iterations_s")
+
+
+LINEAR = ("Linear.forward", "/env/site-packages/torch/nn/modules/linear.py", 130)
+HEADS = """\
+class Tagger:
+    def forward(self, x):
+        return torch.cat([head(x) for head in self.heads], 1)
+
+def train():
+    for x, y in loader:
+        out = net(x)
+        loss = criterion(out, y)
+        loss.backward()
+"""
+
+
+@pytest.mark.parametrize("layer", [LINEAR, ("forward", LINEAR[1], 130)])
+def test_layers_that_are_called_in_turn_are_known_by_their_class_or_file(layer: Call) -> None:
+    """The transposed weight of each is no work; before Python 3.12 a comprehension is a frame of its own, and before 3.11 without a class."""
+    within = (("train", SCRIPT, 7), ("Tagger.forward", SCRIPT, 3), ("Tagger.forward.<locals>.<listcomp>", SCRIPT, 3))
+    rows = (looks(60, *within, MODULE, layer),)
+    a = losses(*rows, block=("TBackward0", "AddmmBackward0"), source=HEADS, model=7, backward=9)
+    (loop,) = a.independent_loops
+    assert (loop.line, loop.function, loop.over, loop.iterations) == (3, "Tagger.forward", "modules", 40)

@@ -13,7 +13,10 @@ def timed(order: str, **us: float) -> Any:
     """A pass with these nodes, a letter each; `us`: microseconds of a node of that class."""
     names = [f"{letter}Backward0" for letter in sorted(set(order))]
     letters = {name[0]: chr(ord("A") + n) for n, name in enumerate(names)}
-    classes = [{"name": f"{name}Backward0", "count": 4, "ns": int(4000 * each)} for name, each in us.items()]
+    classes = [
+        {"name": f"{name}Backward0", "count": 4, "ns": 10**9, "median_ns": int(1000 * each)}
+        for name, each in us.items()
+    ]
     return {"order": "".join(map(letters.__getitem__, order)), "names": names, "classes": classes}
 
 

@@ -17,8 +17,8 @@ _OVERLAP_MAX = 0.5  # of a block, with one that covers more
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """`nodes`: of one repetition, by their classes, such as MulBackward0. `backward_s`: of all of them in a backward pass, by the median time
-    of each class: a few others may be much larger.
+    """`nodes`: of one repetition, by their classes, such as MulBackward0. `backward_s`: of all of them in a backward pass, by the median
+    time of each class: a few others may be much larger.
     """
 
     nodes: tuple[str, ...]

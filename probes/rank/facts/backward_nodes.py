@@ -3,8 +3,8 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much
 their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
-or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Of the
-largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
+or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Of
+the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations

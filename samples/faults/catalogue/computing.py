@@ -31,6 +31,10 @@ def decoding(*arguments: str) -> Job:
     return Job("faults/jobs/compute/decoding.py", arguments, ranks=0, start="one by one")
 
 
+def iterating(of: str, *arguments: str) -> Job:
+    return Job("faults/jobs/compute/iterating.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
+
+
 def composed(of: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/composed.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
 
@@ -228,6 +232,41 @@ SCENARIOS = (
         decoding("--width=160", "--source=60", "--steps=350", "--keys=once"),
         strength="just below",
     ),
+    fault(
+        "loss-of-each-column",
+        "CMP029",
+        iterating("columns", "--outputs=100", "--steps=500"),
+        line="for column in range(targets.size(1)):",
+        fixed=iterating("columns", "--outputs=100", "--steps=800", "--at-once"),
+        also=("CMP017", "CMP024"),
+    ),
+    fault(
+        "loss-of-each-sample",
+        "CMP029",
+        iterating("samples", "--steps=800"),
+        line="for scores, labels in zip(",
+        fixed=iterating("samples", "--steps=1000", "--at-once"),
+        also=("CMP017",),
+    ),
+    fault(
+        "loss-of-each-class",
+        ("CMP029", "CMP024"),
+        iterating("classes", "--steps=300"),
+        line=("sum(overlap(", "scores[:, k]"),
+        fixed=iterating("classes", "--steps=500", "--at-once"),
+        also=("CMP017", "CMP024"),
+        note="the gradients of the classes that are taken one by one are most of it",
+    ),
+    fault(
+        "head-for-each-label",
+        "CMP029",
+        iterating("heads", "--outputs=80", "--steps=600"),
+        line="for head in self.heads",
+        fixed=iterating("heads", "--outputs=80", "--steps=900", "--at-once"),
+        also=("CMP017",),
+    ),
+    fault("scales-in-a-loop", "CMP029", iterating("scales", "--steps=300"), strength="just below"),
+    fault("loss-of-few-columns", "CMP029", iterating("columns", "--outputs=7", "--steps=800"), strength="just below"),
     fault("few-ignored-targets", "CMP025", blanks("--blanks=0.92"), strength="just below"),
     fault(
         "hardest-positions-chosen-by-their-loss",

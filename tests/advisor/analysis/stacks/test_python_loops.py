@@ -185,7 +185,7 @@ def train():
 
 @pytest.mark.parametrize("layer", [LINEAR, ("forward", LINEAR[1], 130)])
 def test_layers_that_are_called_in_turn_are_known_by_their_class_or_file(layer: Call) -> None:
-    """The transposed weight of each is no work; before Python 3.12 a comprehension is a frame of its own, and before 3.11 without a class."""
+    """The transposed weight of each is no work. Before Python 3.12 a comprehension is a frame of its own."""
     within = (("train", SCRIPT, 7), ("Tagger.forward", SCRIPT, 3), ("Tagger.forward.<locals>.<listcomp>", SCRIPT, 3))
     rows = (looks(60, *within, MODULE, layer),)
     a = losses(*rows, block=("TBackward0", "AddmmBackward0"), source=HEADS, model=7, backward=9)

@@ -4,7 +4,7 @@ What it does: finds ranks that reach the gradient all-reduce well before the las
 slow phase.
 
 Fires when: ranks are ready ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of the waiting; ≥ 25 % of the step if
-stragglers alternate.
+stragglers alternate on CPUs.
 
 Why it is slow: the all-reduce does not finish on any rank before the last one has joined.
 
@@ -69,7 +69,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if persistent:
         skew -= heap_fault_s(a, rank)
     level, scatter = severity(skew / step), 0.0
-    line = t["skew"] if persistent else t["rotating_skew"]
+    line = t["skew"] if persistent or a.on_gpu else t["rotating_skew"]
     if skew < line * step or level is None:
         return Clear(RULE.id)
     model = model_of(a)
@@ -167,8 +167,10 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S, COMM_SKEW_S, COMM_LATE_SHARE, COMM_KEPT_WAITING_S),
     thresholds={
-        "skew": Threshold(0.15, "two sound ranks on one CPU host were a tenth of a step apart"),
-        "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),
+        "skew": Threshold(
+            0.15, "two sound ranks on one CPU host were a tenth of a step apart; ranks do not share a GPU"
+        ),
+        "rotating_skew": Threshold(0.25, "on CPUs: ranks that share cores take turns without anything being wrong"),
         "late": Threshold(0.25, "of the steps: a rank under a quota was last in 0.3 to 0.7 of them"),
         "costs": Threshold(
             0.85,

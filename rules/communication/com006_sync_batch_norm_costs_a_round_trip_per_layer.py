@@ -17,10 +17,12 @@ Fix: plain BatchNorm from a batch of 32 per rank on: leave out `convert_sync_bat
 of the first epochs.
 
 Estimate: the time of these collectives, excluding the wait for a straggler. At best computing also no longer waits for
-cores that the threads answering for each layer occupy, and the caches stay warm.
+cores that the threads answering for each layer occupy, and the caches stay warm. The step gets no shorter than loading
+needs.
 
 False alarms: small batches per rank (detection, segmentation) need it; below 32 the rule stays silent. Ranks wait for a
-late rank in these layers, but without them they would wait for it elsewhere.
+late rank in these layers, but without them they would wait for it elsewhere. If batches come too slowly, the step waits for
+them with or without these layers.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from rn50_advisor.advisor.model.job_changes import CallRemoval
 from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_NORM_CALLS, COLLECTIVES_NORM_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_RUN_DELAY_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.compute.compute_cost import loading_floor_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Share of these waits that moves to the gradient exchange. In three pairs of runs none did: steps lost 1.03 to 1.21 of them.
@@ -47,17 +50,19 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if calls < t["calls"] or batch < t["batch"]:
         return Clear(RULE.id)
     model, spent = model_of(a), a.get(COLLECTIVES_NORM_S)
-    level = severity((spent or 0.0) / step)
-    if spent is not None and (level is None or spent < t["share"] * step):
+    floor_s = loading_floor_s(a, hopeful=False)
+    spared = min(spent or 0.0, step - floor_s)
+    level = severity(spared / step)
+    if spent is not None and (level is None or spared < t["share"] * step):
         return Clear(RULE.id)
     held = () if spent is None else (Evidence.of(COLLECTIVES_NORM_S, spent, t["share"] * step, _share(spent, step)),)
-    worst = max(step - (1.0 - _RETURNING_SHARE_MAX) * (spent or 0.0), 1e-9)
+    worst = max(step - (1.0 - _RETURNING_SHARE_MAX) * (spent or 0.0), floor_s, 1e-9)
     return Finding(
         rule=RULE.id,
         title="SyncBatchNorm: one round trip per layer",
         severity=level or "low",
         confidence=confidence(a, cap=0.9 if spent is not None else 0.6),
-        seconds_per_step=spent or 0.0,
+        seconds_per_step=spared,
         evidence=(
             *held,
             Evidence.of(
@@ -83,7 +88,8 @@ def _at_best(a: Analysis, spent_s: float) -> float:
     """The step without these collectives, and without the time that their threads take from computing."""
     model, delays = model_of(a), a.by_rank(STEP_RUN_DELAY_S)
     waits_s = min((delays.get(rank, 0.0) for rank in model.own), default=0.0)
-    return model.at_best(max(a.value(STEP_TIME_S) - spent_s - min(waits_s, _COMPUTE_TAKEN_SHARE * spent_s), 1e-9))
+    after_s = a.value(STEP_TIME_S) - spent_s - min(waits_s, _COMPUTE_TAKEN_SHARE * spent_s)
+    return model.at_best(max(after_s, loading_floor_s(a, hopeful=True), 1e-9))
 
 
 def _share(spent: float, step: float) -> str:

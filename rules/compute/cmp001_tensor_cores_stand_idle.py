@@ -64,13 +64,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity((step - least) / step)
     if level is None:
         return Clear(RULE.id)
+    expected = (least + most) / 2
     newest = min(capability.values())
     return Finding(
         rule=RULE.id,
         title="Tensor Cores idle: FP32 compute without TF32",
         severity=level,
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
-        seconds_per_step=step - least,
+        seconds_per_step=step - expected,
         evidence=(
             Evidence.of(PRECISION_HALF, 0.0, note=_BY_KERNELS if a.meta.traced else _BY_LAYERS),
             Evidence(

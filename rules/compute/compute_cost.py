@@ -26,6 +26,7 @@ from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_o
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 
 _LOADING = ("storage", "preprocessing", "loader")
+_IN_TURN = ("storage", "preprocessing")  # what a worker does with a batch, one after the other
 # For an unknown link: the fastest in use, so that the time is a lower bound of the copy.
 _FASTEST_LINK = (5.0, 16.0)
 AMPERE = 8.0  # compute capability of the first GPUs with TF32 and bfloat16
@@ -165,18 +166,21 @@ def step_sparing(a: Analysis, spared: Mapping[tuple[int, str], float], *, hopefu
 
 
 def loading_floor_s(a: Analysis, *, hopeful: bool) -> float:
-    """The shortest step that loading can keep up with, at most today's; 0 if loading was not measured."""
+    """The shortest step that loading can keep up with, at most today's; 0 if loading was not measured. At best stages overlap."""
     samples, step = a.get(STEP_SAMPLES), a.value(STEP_TIME_S)
-    known = [
-        rate
+    known = {
+        capacity.stage: 1.0 / rate
         for capacity in a.capacities
         if capacity.stage in _LOADING
         and (rate := capacity.hi if hopeful else capacity.samples_per_s) is not None
         and rate > 0
-    ]
+    }
     if not samples or not known:
         return 0.0
-    return min(step, samples * len(model_of(a).own) / min(known))
+    each = max(known.values())
+    if not hopeful:
+        each = max(each, sum(known.get(stage, 0.0) for stage in _IN_TURN))
+    return min(step, samples * len(model_of(a).own) * each)
 
 
 def launching_floor_s(a: Analysis) -> float:

@@ -78,8 +78,9 @@ def stream_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Meas
         values[COLLECTIVES_STREAM_S, rank] = sum(means.values())
         forward.append(means["forward"])
     if all(_mostly_norms(recording.collectives.get(rank)) for rank in steady):
-        in_turn = in_turn_s(steady, recording.gpu_steps, recording.collectives)
-        values[COLLECTIVES_NORM_S, JOB] = max(0.0, 2.0 * min(forward) - in_turn)
+        # loaders that are slow in turn keep ranks waiting in the forward pass alone
+        in_turn = min((turn for turn, _ in _turns(steady, recording.gpu_steps, recording.collectives)), default=0.0)
+        values[COLLECTIVES_NORM_S, JOB] = max(0.0, 2.0 * (min(forward) - in_turn))
     return values
 
 
@@ -89,17 +90,24 @@ def in_turn_s(steady: Mapping[int, RankSteps], tables: Mapping[int, Table], call
     These collectives are alike and small: the shortest wait, that of the rank which came last, is their time on the wire. Those of the
     backward pass also wait behind gradients, but for other ranks as long as those of the forward pass.
     """
+    return min((fw + min(fw, bw) for fw, bw in _turns(steady, tables, called)), default=0.0)
+
+
+def _turns(
+    steady: Mapping[int, RankSteps], tables: Mapping[int, Table], called: Mapping[int, Table]
+) -> list[tuple[float, float]]:
+    """Seconds per step by which each rank waits for longer than the wire takes, in forward and in backward; none if that is not known."""
     if len(steady) < 2 or not all(
         waits_timed(s, tables.get(r)) and _mostly_norms(called.get(r)) for r, s in steady.items()
     ):
-        return 0.0
+        return []
     beyond, wires = [], []
     for rank, steps in steady.items():
         timed, at = timed_rows(steps, tables[rank])
         rows = tables[rank][at[timed]]
         rows = rows[rows["least_met_ns"] >= 0]
         if not rows.size:
-            return 0.0
+            return []
         wires.append(float(np.median(rows["least_met_ns"])) / 1e9)
         beyond.append(
             (
@@ -109,10 +117,7 @@ def in_turn_s(steady: Mapping[int, RankSteps], tables: Mapping[int, Table], call
             )
         )
     wire = min(wires)
-    return min(
-        _in_turn_s(calls, forward, wire) + min(_in_turn_s(calls, forward, wire), _in_turn_s(calls, backward, wire))
-        for calls, forward, backward in beyond
-    )
+    return [(_in_turn_s(n, forward, wire), _in_turn_s(n, backward, wire)) for n, forward, backward in beyond]
 
 
 def _in_turn_s(calls: float, waited_s: float, wire_s: float) -> float:

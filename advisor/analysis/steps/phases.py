@@ -191,8 +191,13 @@ def exposed_comm(
     if not stamped.any():
         return None
     each = after_last_gradient_ns(row) / 1e9
-    exposed = np.clip(exchanges(steps, comm, backward) * each, 0.0, backward)
-    own = _own_backward(steps, phases["forward"], backward - exposed, stamped)
+    times = exchanges(steps, comm, backward)
+    exposed = np.clip(times * each, 0.0, backward)
+    forward = phases["forward"]
+    own = _own_backward(steps, forward, backward - exposed, stamped)
+    if times == 1 and stamped.sum() < _COMPARED_STEPS_MIN:
+        beside_s = float(np.median(forward[stamped] - row["forward_ns"][stamped] / 1e9))
+        own = _own_by_stamps(table, forward - beside_s * steps.count, otherwise=own)
     beyond = backward - own
     chance = np.where(steps.count == 1, _by_chance(beyond[stamped], float(exposed[stamped].sum())), 0.0)
     return np.where(stamped, exposed, np.clip(beyond - chance, 0.0, None)), stamped
@@ -217,16 +222,30 @@ def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
     return np.asarray(comm["comm_ns"] - comm["overlap_ns"], np.int64)
 
 
-def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
-    """Seconds of each row's backward without waiting, estimated from stamped rows."""
-    seen, beside = own[stamped], forward[stamped]
+def _own_by_stamps(comm: Table, forward: Array, *, otherwise: Array) -> Array:
+    """Seconds of each row's backward without waiting, in proportion to its forward as in all stamped iterations, if batches differ in size.
+
+    On a GPU most of these are the first of the run: they are not among the steady ones.
+    """
+    beside, seen = comm["forward_ns"] / 1e9, comm["compute_ns"] / 1e9
+    times = _times_forward(seen, beside)
+    return otherwise if times is None else times * np.maximum(0.0, forward)
+
+
+def _times_forward(seen: Array, beside: Array) -> float | None:
+    """How many times as long as forward backward is, if they grow with each other; None if they hardly vary, or were seen too seldom."""
     usual = float(np.median(seen))
     apart = float(np.median(np.abs(seen - usual)))
-    if seen.size >= _COMPARED_STEPS_MIN and apart >= _SIZE_SPREAD_MIN * usual and (beside > 0).all():
-        times = float(np.median(seen / beside))
-        if np.median(np.abs(seen - times * beside)) < _ERROR_RATIO_MAX * apart:
-            return times * forward
-    return usual * steps.count
+    if seen.size < _COMPARED_STEPS_MIN or apart < _SIZE_SPREAD_MIN * usual or not (beside > 0).all():
+        return None
+    times = float(np.median(seen / beside))
+    return times if np.median(np.abs(seen - times * beside)) < _ERROR_RATIO_MAX * apart else None
+
+
+def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
+    """Seconds of each row's backward without waiting, estimated from stamped rows."""
+    times = _times_forward(own[stamped], forward[stamped])
+    return float(np.median(own[stamped])) * steps.count if times is None else times * forward
 
 
 def exchanges(steps: RankSteps, comm: Table | None, backward: Array) -> int:

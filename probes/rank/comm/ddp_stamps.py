@@ -43,6 +43,8 @@ class DdpStamps:
         self._adapted = False
         self._read = -1  # start of the last backward that was read; each is written once
         self._next_step = 0
+        self._written = -1, 0  # step and iteration of the last stamps
+        self._per_step = 1  # iterations: gradients may be exchanged after each micro-batch
 
     def register(self, model: Any) -> DdpFacts:
         """Registers a new DistributedDataParallel. Returns its options for the facts."""
@@ -58,6 +60,7 @@ class DdpStamps:
             self._model, self._options = weakref.ref(model), options
             # a new wrapper's iteration count starts at zero, and so does its stamping
             self._every, self._adapted, self._read, self._next_step = 1, False, -1, 0
+            self._written, self._per_step = (-1, 0), 1
         return options
 
     def steps_to_read(self, step: int) -> int:
@@ -91,11 +94,21 @@ class DdpStamps:
                 self._next_step = step + 1  # this iteration has no stamps: read again after the next one
             return
         self._read = stamps[4]
+        self._count_iterations(step, iteration)
         if self._options.get("find_unused_parameters") and "unused_parameter_size" in data:
             self._count_unused(data["unused_parameter_size"])
         forward, compute, comm, overlap, start, compute_end, comm_start, comm_end = stamps
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
+
+    def _count_iterations(self, step: int, iteration: int) -> None:
+        """DDP stamps every hundredth iteration on a GPU, however many a step has: the next reading is due when the next one was stamped."""
+        before, counted = self._written
+        if 0 <= before < step:
+            self._per_step = max(1, (iteration - counted) // (step - before))
+        self._written = step, iteration
+        if self._every == _DDP_DEFAULT_RATE:
+            self._next_step = step + max(1, self._every // self._per_step)
 
     def _refresh_options(self, model: Any) -> None:
         """Updates the facts once DDP has rebuilt its buckets in gradient order and any communication hook is registered."""

@@ -8,6 +8,7 @@ from typing import Any
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.findings import Evidence
+from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge
 from rn50_advisor.rules.registry import all_rules
@@ -60,10 +61,15 @@ def com003(  # noqa: PLR0917 - what a table varies
     return wrapped(own, values=values, bucket_cap_bytes=cap)
 
 
-def com006(
-    calls: float = 106.0, batch: float = 64.0, spent: float | None = 0.2, batches: float = 1.0, steady: int = 200
+def com006(  # noqa: PLR0917 - what a table varies
+    calls: float = 106.0,
+    batch: float = 64.0,
+    spent: float | None = 0.2,
+    batches: float = 1.0,
+    loads: float | None = None,
+    steady: int = 200,
 ) -> Analysis:
-    """Ranks of 64 samples that synchronise 53 layers of batch norm."""
+    """Ranks of 64 samples that synchronise 53 layers of batch norm; `loads`: steps a second that loading allows."""
     own = {n: rank(1.0 - (spent or 0.0)) for n in (0, 1)}
     values: dict[str, Any] = {
         "step.samples": batch * batches,
@@ -72,7 +78,9 @@ def com006(
     }
     if spent is not None:
         values["collectives.norm_s"] = spent
-    return job(own, wire_s=spent or 0.0, values=values, steady=steady)
+    rate = None if loads is None else 2 * batch * batches * loads
+    stages = () if rate is None else (Capacity("preprocessing", rate, rate, rate, ""),)
+    return job(own, wire_s=spent or 0.0, values=values, steady=steady, capacities=stages)
 
 
 def com007(wire: float = 0.4, gloo: float = 1.0, steady: int = 200) -> Analysis:

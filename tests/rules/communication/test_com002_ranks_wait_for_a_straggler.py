@@ -60,7 +60,15 @@ TABLE = Table(
         "little of the wait is its quota's": {"skew": 0.2, "late": 0.17, "other": 0.3, "costs": 0.9, "held": 0.05},
     },
     severities=(({"skew": 0.30}, "critical"), ({"skew": 0.15}, "high")),
-    also_fires={"seldom the last, for its quota": {"skew": 0.2, "late": 0.17, "other": 0.3, "costs": 0.9, "held": 0.6}},
+    also_fires={
+        "seldom the last, for its quota": {"skew": 0.2, "late": 0.17, "other": 0.3, "costs": 0.9, "held": 0.6},
+        "ranks that take turns on a GPU each": {
+            "skew": 0.2,
+            "late": 0.45,
+            "other": 0.45,
+            "facts": {"0": {"cuda": {"device": 0}}, "1": {"cuda": {"device": 1}}},
+        },
+    },
     ranks=(1,),
     best=({"skew": 0.3}, 1 / 0.7),
 )

@@ -23,6 +23,7 @@ TABLE = Table(
         "detection with two pictures a GPU": {"batch": 2.0},
         "a large batch accumulated from small ones": {"batch": 8.0, "batches": 8.0},
         "plain batch norm": {"calls": 0.0, "spent": 0.0},
+        "loading sets the pace": {"loads": 1.0},
     },
     severities=(({"spent": 0.30}, "critical"), ({"spent": 0.15}, "high"), ({"spent": 0.05}, "medium")),
     best=({"spent": 0.2}, warm(1 / 0.8)),
@@ -48,3 +49,9 @@ def test_without_synchronised_batch_norm_computing_waits_less_for_cores(
     saving = found("COM006", replace(given, values={**given.values, **delays})).saving
     assert given.model is not None and saving is not None
     assert saving.speedup == pytest.approx((1.5, 1 / given.model.at_best(after_s)))
+
+
+def test_a_step_gets_no_shorter_than_loading_needs() -> None:
+    finding = found("COM006", com006(spent=0.3, loads=1.25))
+    assert finding.seconds_per_step == pytest.approx(0.2)
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.25, 1.25), rel=0.04)

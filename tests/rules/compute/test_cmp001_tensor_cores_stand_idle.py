@@ -75,3 +75,10 @@ def test_cmp001_explains_the_switch_of_tf32() -> None:
     plain = pace_jobs.cmp009(half=0.0, tf32=0.0)
     findings = {f.rule: f.explained_by for f in judge(plain, all_rules(), Config()).findings}
     assert findings == {"CMP001": None, "CMP009": "CMP001"}
+
+
+def test_cmp001_costs_what_it_is_expected_to_spare() -> None:
+    """Not the least of it: a finding beside it that costs more than that, but less than what is expected, is no verdict."""
+    finding = found("CMP001", TABLE.job())
+    assert finding.saving is not None
+    assert finding.seconds_per_step == pytest.approx(sum(finding.saving.seconds_per_step) / 2)

@@ -57,7 +57,10 @@ def test_cmp003_says_how_little_utilisation_tells_of_short_gaps() -> None:
     assert coarse.confidence < fine.confidence and "--deep" in all_words(coarse) and "--deep" not in all_words(fine)
     assert coarse.saving is not None and fine.saving is not None
     assert coarse.saving.speedup[0] < 1.01 < fine.saving.speedup[0], "nothing is certain"
-    bounded = found("CMP003", TABLE.job(resident=0.99, active=0.6)).saving
+    assert coarse.saving.speedup[1] == pytest.approx(1 / (1 - (2 / 3 * 0.5 + 4 / 5 * 0.1))), (
+        "of the layers, of the update"
+    )
+    bounded = found("CMP003", TABLE.job(resident=0.99, active=0.7)).saving
     assert bounded is not None and bounded.speedup[1] < coarse.saving.speedup[1], "active units bound the idle time"
 
 

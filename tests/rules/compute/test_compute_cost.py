@@ -130,6 +130,10 @@ def test_no_step_outruns_loading() -> None:
     assert loading_floor_s(pace_jobs.paced({}), hopeful=False) == 0.0
     wide = replace(a, capacities=(replace(a.capacities[0], hi=32.0),))
     assert loading_floor_s(wide, hopeful=True) == pytest.approx(0.5)
+    made = replace(a.capacities[0], samples_per_s=32.0, hi=32.0)
+    in_turn = replace(a, capacities=(made, replace(made, stage="storage")))
+    assert loading_floor_s(in_turn, hopeful=False) == pytest.approx(1.0), "a worker reads a batch and then makes it"
+    assert loading_floor_s(in_turn, hopeful=True) == pytest.approx(0.5)
     other = replace(a, capacities=(replace(a.capacities[0], stage="compute"),))
     assert loading_floor_s(other, hopeful=True) == 0.0
 

@@ -99,6 +99,14 @@ def test_ranks_that_are_last_in_turn_are_no_wire(least_ms: float, wire_ms: float
     assert analysis.get("collectives.norm_s") == pytest.approx(wire_ms / 1000, abs=2e-4)
 
 
+def test_waiting_for_loaders_in_the_first_norms_is_not_the_norms_time() -> None:
+    """Two norms: ranks whose batches come last in turn keep the others waiting in the forward pass, and meet at once in backward."""
+    made = run(dict.fromkeys((0, 1), (OWN, always(6, 2))))
+    for rows in made.gpu_steps.values():
+        rows["least_met_ns"] = np.where(rows["meetings"] >= 0, MS, -1)
+    assert analyse(made).get("collectives.norm_s") == pytest.approx(0.004, abs=2e-4)
+
+
 def test_gradients_that_norms_wait_behind_are_not_taken_for_turns() -> None:
     made = run(dict.fromkeys((0, 1), (OWN, always(6, 40))))
     for rows in made.gpu_steps.values():

@@ -173,6 +173,21 @@ def test_without_events_the_phases_are_the_hosts() -> None:
     )
 
 
+def test_the_first_stamps_tell_how_backward_grows_with_batches_of_different_size() -> None:
+    """On a GPU, DDP stamps its first ten iterations and then one in a hundred."""
+    sizes = [0.6 + 0.8 * (n * 7 % 10) / 9 for n in range(60)]
+    own = [step(forward=30 * size, backward=60 * size + 5) for size in sizes]
+    made = recording({0: own, 1: own}, wire_ms=5)
+    rows = made.comm[0][np.isin(made.comm[0]["step"], [*range(10), 40])]
+    rows["forward_ns"] = [round(28e6 * sizes[n]) for n in rows["step"]]
+    rows["compute_ns"] = [round(60e6 * sizes[n]) for n in rows["step"]]
+    rows["step"][:-1] -= 100  # before the steps that count
+    steps = rows_of(made)
+    found = exposed_comm(steps, rows, {"forward": steps.columns["forward"], "backward": steps.columns["backward"]})
+    assert found is not None and found[1].sum() == 1
+    assert found[0].max() < 0.012, "what longer batches compute is no waiting"
+
+
 @pytest.mark.parametrize(("read", "enough"), [(range(50), True), (range(49), False), (range(0), False)])
 def test_events_count_where_most_of_the_latest_steps_have_them(read: range, enough: bool) -> None:
     stream = gpu_steps([{**STREAM, "step": n} for n in read])

@@ -11,7 +11,18 @@ from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
 DASH = "–"
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_UNIT_SUFFIXES = ("_mb_per_s", "_per_s", "_mb_s", "_s", "_bytes", "_mb", "_kb", "_pct", "_mhz", "_mbps")  # the longer ones first
+_UNIT_SUFFIXES = (
+    "_mb_per_s",
+    "_per_s",
+    "_mb_s",
+    "_s",
+    "_bytes",
+    "_mb",
+    "_kb",
+    "_pct",
+    "_mhz",
+    "_mbps",
+)  # the longer ones first
 _SPELT = {"cpu": "CPU", "gc": "GC", "gpu": "GPU", "io": "I/O", "nccl": "NCCL", "net": "network", "pcie": "PCIe"}
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 

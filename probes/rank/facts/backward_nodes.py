@@ -27,6 +27,7 @@ NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 24  # of those with most time
 ORDERED_MAX = 8_000  # nodes of a pass whose order is kept, a letter each
 IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
+_NUMBER = "_sequence_nr"  # of a node, as the forward pass made them
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
 _LOSS, _SOFTMAX = "NllLossBackward0", "LogSoftmaxBackward0"
 _ONE_NUMBER = (1, 2)  # mean and sum: with a loss for each row the job may choose rows by its result
@@ -97,8 +98,10 @@ class BackwardNodes:
             self._failed(error)
 
     def _keep_order(self, nodes: list[Any]) -> None:
-        if len(self._order) < len(nodes) <= ORDERED_MAX:
-            names = [node.name() for node in sorted(nodes, key=lambda node: node._sequence_nr())]
+        # custom functions of an older torch may have none
+        numbers = [getattr(node, _NUMBER, None) for node in nodes]
+        if len(self._order) < len(nodes) <= ORDERED_MAX and None not in numbers:
+            names = [node.name() for node in sorted(nodes, key=lambda node: getattr(node, _NUMBER)())]
             self._names = list(dict.fromkeys(names))
             letters = {name: chr(ord("A") + n) for n, name in enumerate(self._names)}
             self._order = "".join(letters[name] for name in names)

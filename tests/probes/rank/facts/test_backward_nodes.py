@@ -368,3 +368,9 @@ def test_one_large_node_of_a_class_does_not_move_its_median(facts: Facts, monkey
     x = torch.ones(3, requires_grad=True)
     found = timed(facts, x.exp().exp().exp().exp().exp().sum())["ExpBackward0"]
     assert found["ns"] > 10**9 and found["median_ns"] == 1000
+
+
+def test_without_numbers_of_the_nodes_all_else_is_known(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backward_nodes, "_NUMBER", "no_such_method")
+    assert "ExpBackward0" in timed(facts, sequence().exp().sum())
+    assert order_of(facts) == [] and not facts.values.get("unpatched")

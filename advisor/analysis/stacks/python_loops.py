@@ -12,7 +12,6 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from pathlib import PurePath
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
@@ -182,11 +181,7 @@ def _torchs_name(frame: StackFrame) -> str:
     """The name of a function of torch, or of a layer by the file of its class; empty for other frames."""
     if frame["file"].endswith(_FUNCTIONS):
         return called(frame)
-    layer = _LAYERS in frame["file"] and called(frame) == "forward"
-    return (
-        frame["function"].partition(".")[0]
-        if layer and "." in frame["function"]
-        else PurePath(frame["file"]).stem
-        if layer
-        else ""
-    )
+    if _LAYERS not in frame["file"] or called(frame) != "forward":
+        return ""
+    layer, named, _ = frame["function"].rpartition(".")
+    return layer if named else frame["file"].rpartition("/")[2].removesuffix(".py")

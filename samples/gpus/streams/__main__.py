@@ -8,19 +8,26 @@ import tempfile
 from pathlib import Path
 
 from samples.gpus.streams.description import Story
+from samples.gpus.streams.everyday_stories import EVERYDAY, EVERYDAY_NOTE
+from samples.gpus.streams.fresh_stories import FRESH, FRESH_NOTE
 from samples.gpus.streams.held_out_stories import HELD_OUT, HELD_OUT_NOTE
 from samples.gpus.streams.mixed_stories import MIXED, MIXED_NOTE
 from samples.gpus.streams.stream_scores import Score, markdown, score
 from samples.gpus.streams.stream_stories import STORIES
 
-HELD_OUT_TITLE, MIXED_TITLE = "Held-out stories", "More held-out stories"
+HELD_OUT_SETS = {
+    "Held-out stories": (HELD_OUT, HELD_OUT_NOTE),
+    "More held-out stories": (MIXED, MIXED_NOTE),
+    "Everyday jobs": (EVERYDAY, EVERYDAY_NOTE),
+    "More everyday jobs": (FRESH, FRESH_NOTE),
+}
 
 
-def scored(stories: dict[str, Story]) -> list[Score]:
+def scored(stories: dict[str, Story], played: dict[str, float]) -> list[Score]:
     found = []
     for name, story in stories.items():
         with tempfile.TemporaryDirectory() as folder:
-            one = score(name, story, Path(folder) / name)
+            one = score(name, story, Path(folder) / name, played=played)
         print(one.line, flush=True)
         found.append(one)
         gc.collect()
@@ -34,13 +41,15 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="file to write the table to")
     given = parser.parse_args()
     only = [name for name in given.only.split(",") if name]
-    sets = {"Stories": STORIES} | ({HELD_OUT_TITLE: HELD_OUT, MIXED_TITLE: MIXED} if given.held_out else {})
+    held_out = HELD_OUT_SETS if given.held_out else {}
+    sets = {"Stories": STORIES} | {title: stories for title, (stories, _) in held_out.items()}
+    played: dict[str, float] = {}
     tables = {
-        title: scored({name: story for name, story in stories.items() if not only or name in only})
+        title: scored({name: story for name, story in stories.items() if not only or name in only}, played)
         for title, stories in sets.items()
     }
     if given.markdown is not None:
-        given.markdown.write_text(markdown(tables, {HELD_OUT_TITLE: HELD_OUT_NOTE, MIXED_TITLE: MIXED_NOTE}))
+        given.markdown.write_text(markdown(tables, {title: note for title, (_, note) in held_out.items()}))
 
 
 if __name__ == "__main__":

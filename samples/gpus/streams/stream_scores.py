@@ -11,7 +11,7 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.scenario import Truth
 from samples.faults.score import judge
-from samples.gpus.streams.description import Story
+from samples.gpus.streams.description import Job, Story
 from samples.gpus.streams.simulated_runs import play, record
 
 
@@ -43,14 +43,17 @@ class Score:
         return f"{'ok ' if self.right else 'NO '} {self.name:<26} {self.verdict:<12} {true} {self.why} {', '.join(self.alarms)}"
 
 
-def score(name: str, story: Story, folder: Path) -> Score:
-    """Plays and diagnoses the story, whose run lies in `folder` afterwards, and the job without its fault."""
+def score(name: str, story: Story, folder: Path, *, played: dict[str, float] | None = None) -> Score:
+    """Plays and diagnoses the story, whose run lies in `folder` afterwards, and the job without its fault.
+
+    `played`: seconds per step of jobs that were played before, by their description; several stories share one.
+    """
     step_s = record(story.job, folder, name=name)
     report = diagnose(read_recording(folder)).as_json()
     judged = judge(
         Truth(roots=() if story.truth == ("healthy",) else story.truth, ranks=story.ranks, also=story.also), report
     )
-    gain = None if story.without is None else step_s / play(story.without)
+    gain = None if story.without is None else step_s / _played(story.without, {} if played is None else played)
     findings = {finding["rule"]: finding for finding in report["findings"]}
     named = next(
         (findings[rule] for rule in (judged.verdict, *story.truth) if rule in story.truth and rule in findings), None
@@ -61,6 +64,13 @@ def score(name: str, story: Story, folder: Path) -> Score:
         name, story, step_s, judged.verdict, judged.right and not judged.false_alarms, judged.why_not, judged.false_alarms,
         gain, low, high, saving["likely"] if saving else None,
     )  # fmt: skip
+
+
+def _played(job: Job, known: dict[str, float]) -> float:
+    key = repr(job)
+    if key not in known:
+        known[key] = play(job)
+    return known[key]
 
 
 def markdown(tables: Mapping[str, Sequence[Score]], notes: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S, STEP_ITERATIONS_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _Loop = tuple[str, int, str]  # file, line of the loop, function
@@ -96,10 +96,15 @@ def _loop_around(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) 
 
 def independent_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step outside the backward pass in such loops with known iterations, for each rank on a CPU with a profile."""
-    seen = Counter[int]()
-    for rank, loops in _independent(recording).items():
-        seen[rank] = sum(loop.samples for loop in loops)
-    return forward_values(recording, steady, values, STEP_ITERATIONS_S, seen)
+    facts, on_gpu = facts_by_rank(recording), ranks_on_gpus(recording)
+    ordered = {r: steps for r, steps in steady.items() if r in on_gpu or _timed(facts.get(r, RankFacts())).get("order")}
+    seen = {rank: sum(loop.samples for loop in loops) for rank, loops in _independent(recording).items()}
+    found = forward_values(recording, ordered, values, STEP_ITERATIONS_S, seen)
+    for rank in steady.keys() - ordered.keys():
+        found.missing[STEP_ITERATIONS_S, rank] = (
+            "the order of autograd's nodes is not known: no backward pass was timed"
+        )
+    return found
 
 
 def independent_loops(recording: Recording) -> tuple[IndependentLoop, ...]:
@@ -110,7 +115,9 @@ def independent_loops(recording: Recording) -> tuple[IndependentLoop, ...]:
 def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]:
     """By rank, longest first."""
     on_cpu = facts_by_rank(recording).keys() - ranks_on_gpus(recording)
-    blocks = {rank: _blocks(facts) for rank, facts in facts_by_rank(recording).items() if rank in on_cpu}
+    blocks = {
+        rank: [*repeated_blocks(_timed(facts))] for rank, facts in facts_by_rank(recording).items() if rank in on_cpu
+    }
     rows: dict[tuple[int, FoundLoop], list[tuple[SeenStack, int]]] = {}
     for rank, paths, row, count in step_rows(recording) if any(blocks.values()) else ():
         if not blocks.get(rank) or not paths.backwards or any(map(starts_backward, row["frames"])):
@@ -118,17 +125,23 @@ def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]
         loop = _independent_loop(recording.sources, users_entries(row), frozenset(paths.backwards.items()))
         if loop is not None:
             rows.setdefault((rank, loop), []).append((row, count))
-    found: dict[int, list[IndependentLoop]] = {}
-    for (rank, loop), of_loop in rows.items():
-        counted = _counted(recording.sources, loop, of_loop, blocks[rank])
-        if counted is not None:
-            found.setdefault(rank, []).append(counted)
-    return {rank: tuple(sorted(loops, key=lambda loop: -loop.samples)) for rank, loops in found.items()}
+    found: dict[int, tuple[IndependentLoop, ...]] = {}
+    for (rank, loop), of_loop in sorted(rows.items(), key=lambda each: -_samples(each[1])):
+        block = _block_of(recording.sources, of_loop, blocks[rank])
+        if block is not None:
+            blocks[rank].remove(block)
+            place = loop.file, loop.line, loop.function, loop.over
+            counted = IndependentLoop(*place, _samples(of_loop), block.times, len(block.nodes), block.backward_s)
+            found[rank] = (*found.get(rank, ()), counted)
+    return found
 
 
-def _blocks(facts: RankFacts) -> tuple[RepeatedBlock, ...]:
-    timed = facts.get("backward_nodes")
-    return () if timed is None else repeated_blocks(timed)
+def _samples(rows: Sequence[tuple[SeenStack, int]]) -> int:
+    return sum(count for _, count in rows)
+
+
+def _timed(facts: RankFacts) -> BackwardNodeTimes:
+    return facts.get("backward_nodes", BackwardNodeTimes(passes=0, ns=0, classes=[]))
 
 
 # A live job is analysed each second, with the same stacks.
@@ -139,13 +152,10 @@ def _independent_loop(
     return independent_loop(sources, entries, dict(backwards))
 
 
-def _counted(
-    sources: tuple[Source, ...],
-    loop: FoundLoop,
-    rows: Sequence[tuple[SeenStack, int]],
-    blocks: Sequence[RepeatedBlock],
-) -> IndependentLoop | None:
-    """None where no block that repeats in autograd's graph is what the loop's lines write."""
+def _block_of(
+    sources: tuple[Source, ...], rows: Sequence[tuple[SeenStack, int]], blocks: Sequence[RepeatedBlock]
+) -> RepeatedBlock | None:
+    """What repeats in autograd's graph and is what the loop's lines write; None if nothing is."""
     written: dict[tuple[str, int], _Operations] = {}
     for row, _ in rows:
         own = next(frame for frame in row["frames"] if is_user_file(frame["file"]))
@@ -153,12 +163,7 @@ def _counted(
         written[line] = written.get(line, Counter()) | _of_line(sources, row, own)
     everywhere = sum(written.values(), _Operations())
     best = max(blocks, key=lambda block: _alike(block, everywhere), default=None)
-    if best is None or not _alike(best, everywhere):
-        return None
-    samples = sum(count for _, count in rows)
-    return IndependentLoop(
-        loop.file, loop.line, loop.function, loop.over, samples, best.times, len(best.nodes), best.backward_s
-    )
+    return best if best is not None and _alike(best, everywhere) else None
 
 
 def _alike(block: RepeatedBlock, written: _Operations) -> int:

@@ -98,9 +98,8 @@ class BackwardNodes:
             self._failed(error)
 
     def _keep_order(self, nodes: list[Any]) -> None:
-        # custom functions of an older torch may have none
-        numbers = [getattr(node, _NUMBER, None) for node in nodes]
-        if len(self._order) < len(nodes) <= ORDERED_MAX and None not in numbers:
+        # custom functions of an older torch may have no number
+        if len(self._order) < len(nodes) <= ORDERED_MAX and all(hasattr(node, _NUMBER) for node in nodes):
             names = [node.name() for node in sorted(nodes, key=lambda node: getattr(node, _NUMBER)())]
             self._names = list(dict.fromkeys(names))
             letters = {name: chr(ord("A") + n) for n, name in enumerate(self._names)}
@@ -190,6 +189,8 @@ class BackwardNodes:
                 "order": self._order,
                 "names": self._names,
             }
+        if not self._steps:
+            self._each.clear()
 
     def _release(self) -> None:
         handles, self._handles = self._handles, []

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis, IndependentLoop, IteratesOver
-from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.findings import Clear, Where
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, job, rank
-from rule_runs import found
+from rule_runs import RULES, found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -72,3 +74,18 @@ def test_the_fix_fits_what_the_loop_goes_through(over: IteratesOver, words: str)
 def test_micro_batches_go_round_for_each_backward_pass() -> None:
     once, twice = (found("CMP029", cmp029(batches=n)).saving for n in (1.0, 2.0))
     assert once is not None and twice is not None and twice.seconds_per_step[1] > once.seconds_per_step[1]
+
+
+def test_only_ranks_that_spend_time_in_the_loop_spare_it() -> None:
+    own = {n: rank(forward=0.3, backward=0.6) for n in (0, 1)}
+    one, both = (
+        job(
+            own,
+            values={"step.iterations_s": {0: 0.1, 1: other}, "step.batches": {0: 1.0, 1: 1.0}},
+            independent_loops=(IndependentLoop(SCRIPT, 30, "loss", "data", 40, 2000, 4, 0.05),),
+            facts={"0": {}, "1": {}},
+        )
+        for other in (0.0, 0.1)
+    )
+    assert isinstance(run_rule(RULES["CMP029"], one, Config()), Clear), "the other rank sets the pace"
+    assert found("CMP029", both)

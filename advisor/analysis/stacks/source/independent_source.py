@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import COMPREHENSIONS, GOES_OVER_TENSORS, function_at
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import COMPREHENSIONS, function_at
 from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
 from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     FUNCTIONS,
-    changes_its_object,
     covers,
     guarded,
+    is_in_place,
     last_name,
     names,
     statement_at,
@@ -23,6 +24,7 @@ from rn50_advisor.advisor.model.analysis import IteratesOver
 from rn50_advisor.advisor.model.recording import Source
 
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
+_PARAMETERS = re.compile(r"param|\bbuffers\(|\bstate_dict\(", re.IGNORECASE)
 # Names in autograd's graph (before `Backward0`), without capitals, of what is written as an operator.
 _OPERATORS: Mapping[type[ast.AST], tuple[str, ...]] = {
     ast.Add: ("add",),
@@ -79,7 +81,6 @@ def independent_loop(
     return None
 
 
-@functools.lru_cache(maxsize=4096)  # a live job is analysed each second, with the same lines
 def _loop_in(function: ast.AST, line: int, backwards: Set[int]) -> ast.stmt | ast.expr | None:
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in guarded(function)):
         return None
@@ -112,15 +113,21 @@ def _calls_something(comprehension: ast.expr) -> bool:
 def _keeps(sources: Sequence[Source], entry: Entry) -> bool:
     """True if a function that the loop calls keeps something for its next call."""
     function = function_at(sources, entry.file, entry.line)
-    nodes = () if function is None else guarded(function)
-    stored = (n for n in nodes if isinstance(n, (ast.Attribute, ast.Global, ast.Nonlocal)))
-    return any(not isinstance(n, ast.Attribute) or isinstance(n.ctx, ast.Store) for n in stored)
+    return function is not None and any(map(_is_kept, guarded(function)))
+
+
+def _is_kept(node: ast.AST) -> bool:
+    """True where something of an object or a module changes: `self.state = h`, `self.states.append(h)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return is_in_place(node.func.attr) and isinstance(node.func.value, ast.Attribute)
+    stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    return stored or isinstance(node, (ast.Global, ast.Nonlocal))
 
 
 def _over(loop: ast.stmt | ast.expr) -> IteratesOver:
     rounds = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
     text = " ".join(ast.unparse(each.iter) for each in rounds)
-    if GOES_OVER_TENSORS.search(text):
+    if _PARAMETERS.search(text):
         return "parameters"
     targets = set[str]().union(*(names(each.target) for each in rounds))
     called = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
@@ -179,6 +186,16 @@ class _Iteration:
             else:
                 self._follow(target)
 
+    @_follow.register(ast.AnnAssign)
+    @_follow.register(ast.NamedExpr)
+    def _value_first(self, node: ast.AnnAssign | ast.NamedExpr) -> None:
+        if node.value is not None:
+            self._follow(node.value)
+        if isinstance(node.target, ast.Name):
+            self._follow(node.target)
+        else:
+            self._gather(node.target)
+
     @_follow.register
     def _augmented(self, node: ast.AugAssign) -> None:
         self._gather(node.target)
@@ -186,7 +203,7 @@ class _Iteration:
 
     @_follow.register
     def _call(self, node: ast.Call) -> None:
-        if changes_its_object(node.func) and isinstance(node.func, ast.Attribute):
+        if isinstance(node.func, ast.Attribute) and is_in_place(node.func.attr):
             self._gather(node.func.value)
         else:
             self._follow(node.func)

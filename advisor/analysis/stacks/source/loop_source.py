@@ -16,7 +16,7 @@ _BRANCHES = (ast.If, ast.Match)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 # What a loop over the tensors of a model goes through, by the field's names.
-GOES_OVER_TENSORS = re.compile(r"param|\bstate_dict\(|\bbuffers\(|\bweights\b", re.IGNORECASE)
+_TENSORS = re.compile(r"param|\bstate_dict\(|\bbuffers\(|\bweights\b", re.IGNORECASE)
 _GIVES_TENSORS = re.compile(r"\b(state_dict|(named_)?(parameters|buffers))\(")
 # Methods of a tensor on its way into a call: `x_t.unsqueeze(0)`.
 _TENSOR_METHODS = frozenset(
@@ -68,9 +68,7 @@ def tensor_loop(sources: Sequence[Source], file: str, line: int) -> EachTensor:
 def _of_tensors(function: ast.AST, iterable: ast.expr) -> bool:
     """True by the expression, or by the call whose result is assigned to one of its names in the same function."""
     made = (value for target, value in _assigned(function) if names_in(target) & names_in(iterable))
-    return bool(GOES_OVER_TENSORS.search(ast.unparse(iterable))) or any(
-        _GIVES_TENSORS.search(ast.unparse(v)) for v in made
-    )
+    return bool(_TENSORS.search(ast.unparse(iterable))) or any(_GIVES_TENSORS.search(ast.unparse(v)) for v in made)
 
 
 def _leaves_torch(node: ast.AST) -> bool:

@@ -201,7 +201,12 @@ def _changes(function: ast.expr, name: str) -> bool:
 def changes_its_object(function: ast.expr) -> bool:
     if not isinstance(function, ast.Attribute) or not isinstance(function.value, (ast.Name, ast.Subscript)):
         return False
-    return function.attr.endswith("_") or function.attr in _GROW
+    return is_in_place(function.attr)
+
+
+def is_in_place(method: str) -> bool:
+    """True for methods that change their object, by torch's naming and by those of lists, sets and dictionaries."""
+    return method.endswith("_") or method in _GROW
 
 
 def _set_by(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -161,9 +161,27 @@ def test_a_loss_that_a_module_computes_is_known_by_the_function_that_it_calls() 
     assert losses(looks(80, *COLUMN, MSE), sources=(Source(SCRIPT, "", source),)).independent_loops[0].iterations == 40
 
 
-def test_on_a_gpu_and_without_a_timed_pass_no_loop_is_known() -> None:
+def test_two_loops_do_not_share_the_nodes_of_one() -> None:
+    """The longer one has them."""
+    twice = LOSSES.replace(
+        "        return total",
+        "        for j in range(9):\n            total += F.mse_loss(out[:, j], 0)\n        return total",
+    )
+    rows = (looks(50, *COLUMN, MSE), looks(30, ("train", SCRIPT, 21), ("Loss.forward", SCRIPT, 9), MSE))
+    (loop,) = losses(*rows, source=twice, model=20, backward=22).independent_loops
+    assert (loop.line, loop.samples) == (6, 50)
+
+
+def test_without_the_order_of_the_nodes_it_is_unknown_rather_than_none() -> None:
     rows = (looks(80, *COLUMN, MSE),)
-    assert losses(*rows, facts={100: {}}).independent_loops == ()
+    of_an_older_recorder = {"backward_nodes": {"passes": 3, "ns": 1000, "classes": []}}
+    for facts in ({}, of_an_older_recorder):
+        a = losses(*rows, facts={100: facts})
+        assert a.independent_loops == () and not a.has("step.iterations_s")
+
+
+def test_on_a_gpu_no_loop_is_known() -> None:
+    rows = (looks(80, *COLUMN, MSE),)
     events = [{"input_wait": 10, "forward": 60, "backward": 50, "optimizer": 10, "gap": 0}] * 60
     on_gpu = losses(*rows, facts={100: {"cuda": {"devices": 1}}}, gpu_steps={0: gpu_steps(events)})
     assert on_gpu.independent_loops == () and not on_gpu.has("step.iterations_s")

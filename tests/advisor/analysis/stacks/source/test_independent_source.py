@@ -78,6 +78,11 @@ def test_iterations_that_only_add_up_are_independent(body: str) -> None:
         ),
         pytest.param("for i in range(9):\n    model.state = f(x[i])  # HERE", id="what an object keeps"),
         pytest.param("total = 0.0\nfor i in range(9):\n    total += f(x[i], total)  # HERE", id="a sum that is used"),
+        pytest.param("for t in range(9):\n    h: T = cell(x[t], h)  # HERE", id="an annotated recurrence"),
+        pytest.param("for t in range(9):\n    f(h := cell(x[t], h))  # HERE", id="a recurrence within an expression"),
+        pytest.param(
+            "for t in range(9):\n    model.states.append(cell(x[t], model.states[-1]))  # HERE", id="what a model keeps"
+        ),
         pytest.param("while y > 0:\n    y = f(y)  # HERE", id="while"),
         pytest.param("for i in range(9):\n    yield f(x[i])  # HERE", id="a generator function"),
         pytest.param("total = f(x)  # HERE", id="no loop"),
@@ -98,6 +103,7 @@ def test_what_the_loop_calls_may_keep_nothing() -> None:
     body = "for i in range(9):\n    out.append(self.inner(x[i]))  # HERE"
     assert found(body, called="def inner(self, x):\n    return x.mean()  # THERE\n") == 2
     assert found(body, called="def inner(self, x):\n    self.seen = x\n    return x.mean()  # THERE\n") is None
+    assert found(body, called="def inner(self, x):\n    self.seen.append(x)\n    return x.mean()  # THERE\n") is None
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,7 @@ def test_what_the_loop_calls_may_keep_nothing() -> None:
         ("parts = [head(x) for head in heads]", "modules"),
         ("parts = [self.heads[i](x) for i in range(9)]", "modules"),
         ("parts = [f(x[i]) for i in range(9)]", "data"),
+        ("total = sum(w * f(a) for w, a in zip(weights, x))", "data"),
         ("penalty = sum(p.pow(2).sum() for p in model.parameters())", "parameters"),
     ],
 )

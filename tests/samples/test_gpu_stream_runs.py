@@ -143,3 +143,59 @@ def test_an_error_that_the_recorder_swallows_fails_the_simulation(
     monkeypatch.setattr(LoaderMarks, "watch_fetch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         record(ONE, tmp_path, name="job")
+
+
+def test_stages_of_a_pipeline_wait_for_each_other_and_fill_with_micro_batches() -> None:
+    stage = replace(
+        ONE,
+        ranks=4,
+        exchange=Exchange("pipeline", hop_ms=0.1),
+        forward=Pass(40, 5.0, 8.0),
+        backward=Pass(80, 10.0, 5.0),
+        optimizer=Pass(5, 0.1, 10.0),
+        batch_mb=1.0,
+    )
+    few, many = (play(replace(stage, micro_batches=count)) / count for count in (2, 8))
+    assert many == pytest.approx(15e-3 * (8 + 3) / 8, rel=0.1), "each rank idles for three micro-batches of eleven"
+    assert few > 1.5 * many
+
+
+def test_two_streams_run_side_by_side_and_a_pass_ends_with_both() -> None:
+    job = replace(ONE, forward=Pass(420, 60.0, 8.0), backward=Pass(800, 120.0, 5.0))
+    assert play(replace(job, streams=2)) == pytest.approx(0.5 * play(job), rel=0.1)
+
+
+def test_tokens_go_to_the_ranks_of_their_experts_and_back_in_both_passes(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, exchange=Exchange(expert_layers=10, expert_us=500.0))
+    made, step_s = recorded(job, tmp_path)
+    assert step_s == pytest.approx(play(replace(ONE, ranks=2)) + 40 * 0.5e-3, rel=0.1)
+    assert np.median(made.collectives[0]["calls"]) == 40
+    (site,) = made.facts[5000]["collectives"]
+    assert (site["library"], site["kind"]) == ("megatron", "all_to_all")
+
+
+def test_each_rank_sends_the_parameters_that_it_updated(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=4, exchange=Exchange(parameters_ms=40.0))
+    made, step_s = recorded(job, tmp_path)
+    assert step_s > play(replace(ONE, ranks=4)) + 0.035
+    (site,) = made.facts[5000]["collectives"]
+    assert (site["library"], site["kind"]) == ("ZeRO", "broadcast")
+    assert np.median(made.collectives[0]["calls"]) == 4
+
+
+def test_a_lower_memory_clock_slows_the_rank_and_the_driver_shows_it(tmp_path: Path) -> None:
+    made, step_s = recorded(replace(ONE, gpu=Gpu(memory_clock={0: 0.5})), tmp_path)
+    assert step_s > 1.8 * play(ONE)
+    assert set(made.samples["gpu.mem_clock_mhz", "gpu:0"].value) == {round(0.5 * ONE.gpu.kind.mem_mhz)}
+
+
+def test_a_forward_pass_that_is_captured_costs_one_launch() -> None:
+    job = replace(ONE, forward=Pass(2000, 10.0, 20.0), backward=Pass(200, 5.0, 5.0), loader=Loader(batch_ms=50.0))
+    assert play(replace(job, graph="forward")) < play(job) - 0.015
+
+
+def test_ranks_wait_for_the_one_that_evaluates_alone(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, pauses=Pauses(10, 5, alone=True))
+    made, step_s = recorded(job, tmp_path)
+    assert made.steps[0]["evaluation_ns"].any() and not made.steps[1]["evaluation_ns"].any()
+    assert step_s == pytest.approx(play(replace(job, pauses=Pauses(10, 5))), rel=0.02)

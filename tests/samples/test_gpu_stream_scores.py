@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from samples.gpus.streams import __main__ as streams
 from samples.gpus.streams.description import Job, Loader
 from samples.gpus.streams.everyday_stories import EVERYDAY
 from samples.gpus.streams.fresh_stories import FRESH
@@ -13,6 +14,7 @@ from samples.gpus.streams.held_out_stories import HELD_OUT
 from samples.gpus.streams.mixed_stories import MIXED
 from samples.gpus.streams.stream_scores import Score, markdown, score
 from samples.gpus.streams.stream_stories import STORIES, sound, with_fault
+from samples.gpus.streams.uncommon_stories import UNCOMMON
 
 ONE = Job(seconds=9.0)
 STARVED = replace(ONE, loader=Loader(batch_ms=700.0, workers=4))
@@ -64,7 +66,8 @@ def test_there_are_enough_stories_and_no_held_out_one_is_among_them() -> None:
     assert len(STORIES) >= 40 and sum(story.is_sound for story in STORIES.values()) >= 12
     assert len(HELD_OUT) >= 8 and len(MIXED) >= 10 and len(EVERYDAY) >= 14 and len(FRESH) >= 6
     assert sum(story.is_sound for story in EVERYDAY.values()) >= 4
-    held_out = [story for stories in (HELD_OUT, MIXED, EVERYDAY, FRESH) for story in stories.values()]
+    assert len(UNCOMMON) >= 10 and sum(story.is_sound for story in UNCOMMON.values()) >= 4
+    held_out = [story for stories in (HELD_OUT, MIXED, EVERYDAY, FRESH, UNCOMMON) for story in stories.values()]
     assert not any(one.job == other.job for one in held_out for other in STORIES.values())
 
 
@@ -76,3 +79,20 @@ def test_the_published_table_has_every_story_of_these_sets() -> None:
         if line.startswith("| ") and ": " in line
     ]
     assert rows == [*STORIES, *HELD_OUT, *MIXED]
+
+
+def test_a_run_that_was_interrupted_goes_on_with_the_scores_that_were_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+
+    def scored_once(name: str, *_: object, **__: object) -> Score:
+        names.append(name)
+        return replace(scored(1.2, 1.1, 1.3), name=name, alarms=("LOP004",))
+
+    monkeypatch.setattr(streams, "score", scored_once)
+    stories = {name: with_fault(name, STARVED, ("DAT004",), ONE) for name in ("one", "two")}
+    first = streams.scored({"one": stories["one"]}, {}, tmp_path / "kept.jsonl")
+    both = streams.scored(stories, {}, tmp_path / "kept.jsonl")
+    assert names == ["one", "two"]
+    assert both[0] == replace(first[0], story=stories["one"]) and both[0].alarms == ("LOP004",)

@@ -34,14 +34,23 @@ class Loader:
 class Exchange:
     """Collectives. `wire_ms`: all gradients of a step, if every rank is there.
 
-    `sharded` gathers each unit's parameters in forward and backward (FSDP); `engine` exchanges buckets by calls from Python (DeepSpeed).
+    `sharded` gathers each unit's parameters in forward and backward (FSDP); `engine` exchanges buckets by calls from Python (DeepSpeed);
+    in a `pipeline` each rank is a stage, which hands on activations of a micro-batch, and gradients back.
     """
 
-    style: Literal["ddp", "sharded", "engine"] = "ddp"
+    style: Literal["ddp", "sharded", "engine", "pipeline"] = "ddp"
     wire_ms: float = 8.0
     buckets: int = 5
     norm_layers: int = 0  # synchronised batch norms: a collective each in forward and in backward
     norm_us: float = 25.0  # on the wire, each
+    expert_layers: int = (
+        0  # layers whose tokens go to experts on other ranks: two all-to-alls each in forward and in backward
+    )
+    expert_us: float = 200.0  # on the wire, each all-to-all
+    parameters_ms: float = (
+        0.0  # after the update each rank broadcasts the parameters whose optimizer state it holds (ZeRO)
+    )
+    hop_ms: float = 0.3  # between two stages of a pipeline
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,9 @@ class Gpu:
     slower: Mapping[int, float] = field(
         default_factory=dict
     )  # by rank, how much longer kernels take for no reason that shows
+    memory_clock: Mapping[int, float] = field(
+        default_factory=dict
+    )  # the same for the memory's clock; kernels wait for memory
     lists_processes: bool = True  # the driver, to this container
     utilisation_slot_ms: float = 1.0  # a kernel in it makes it busy
 
@@ -66,6 +78,7 @@ class Pauses:
 
     evaluates_every: int = 0
     evaluated: int = 20  # batches, forward passes alone, on each rank
+    alone: bool = False  # rank 0 evaluates, and the others go on to their next collective
     saves_every: int = 0
     save_ms: float = 0.0  # of rank 0, which writes the file while the others go on to their next collective
 
@@ -92,9 +105,10 @@ class Job:
     reads_every: int = 50  # steps between log lines, which read the loss from the GPU; 0: none
     read_ms: float = 0.4  # of the host for the line itself
     scaled: bool = False  # a gradient scaler reads in each step whether it found infinities
-    graph: Literal["", "step", "layers"] = (
-        ""  # what is captured: the whole step, or forward and backward ("reduce-overhead")
+    graph: Literal["", "step", "layers", "forward"] = (
+        ""  # what is captured: the whole step, forward and backward ("reduce-overhead"), or the forward pass alone
     )
+    streams: int = 1  # on which the kernels of a pass are launched by turns; they meet at its end
     compiled_update: bool = False  # the optimizer's step is compiled and calls no hook
     update_in_backward: bool = False  # a hook of each gradient runs its own optimizer
     varies: float = 0.0  # how much batches differ in length, as a share of the kernels' time

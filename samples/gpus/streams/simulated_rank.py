@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 from samples.gpus.streams.description import Job, Pass
@@ -38,6 +41,7 @@ class SimulatedRank:
         self._issued: list[Work] = []
         self._gathered: list[Work] = []  # parameters of units that have yet to run
         self._left: list[Work] = []  # the ends of the latest units, which free their parameters
+        self._hops: dict[tuple[int, int], int] = {}
         self._stamped: dict[str, Any] = {}
         self.stamps: dict[str, int] = {}  # as DDP's logger reports them
 
@@ -45,7 +49,8 @@ class SimulatedRank:
 
     def slowness(self) -> float:
         gpu = self.job.gpu
-        stretched = gpu.slower.get(self.rank, 1.0) / gpu.clock.get(self.rank, 1.0)
+        clocks = gpu.clock.get(self.rank, 1.0) * gpu.memory_clock.get(self.rank, 1.0)
+        stretched = gpu.slower.get(self.rank, 1.0) / clocks
         return stretched / (1.0 - gpu.stranger.get(self.rank, 0.0))
 
     def compute(self, part: Pass, share: float = 1.0, *, sized: bool = True) -> None:
@@ -57,10 +62,15 @@ class SimulatedRank:
         if self.capturing:
             self.host.work(kernels * launch_ns)
             return
+        sides = [f"side-{number}" for number in range(1, self.job.streams)]
+        for side in sides:  # a stream beside the current one first waits for what that has to do
+            self.host.mark(stream=side, after=(self.host.mark(),))
+        turns, most = itertools.cycle(("compute", *sides)), min(BURST_KERNELS, math.ceil(kernels / self.job.streams))
         while kernels > 0:
-            burst = min(kernels, BURST_KERNELS)
-            self.host.launch(burst, each_ns, launch_ns)
+            burst = min(kernels, most)
+            self.host.launch(burst, each_ns, launch_ns, stream=next(turns))
             kernels -= burst
+        self.join(*(self.host.mark(stream=side) for side in sides))
 
     def replay(self, *parts: Pass) -> None:
         """Replays a graph of these passes."""
@@ -105,10 +115,49 @@ class SimulatedRank:
 
         self.collective("norm", issue)
 
-    def _norms(self, part: int) -> int:
-        """Synchronised batch norms in this part of the pass."""
-        layers = self.job.exchange.norm_layers
-        return (part + 1) * layers // PARTS - part * layers // PARTS
+    def _route(self) -> None:
+        """Sends tokens to the ranks of their experts, or back."""
+
+        def issue() -> Work:
+            work = self.meet(self.job.exchange.expert_us * US)
+            self.join(work)
+            return work
+
+        self.collective("expert", issue)
+
+    def send_parameters(self) -> None:
+        """Broadcasts the parameters that each rank has updated, one call for each rank, and waits for all on the stream."""
+        wire_ns = self.job.exchange.parameters_ms * MS / self.job.ranks
+        for _ in range(self.job.ranks):
+            self.collective("parameters", self._sent(wire_ns))
+
+    def _sent(self, wire_ns: float) -> Callable[[], Work]:
+        def issue() -> Work:
+            work = self.meet(wire_ns)
+            self.join(work)
+            return work
+
+        return issue
+
+    def _meet_amid(self, part: int) -> None:
+        """The collectives of layers in this part of a pass."""
+        exchange = self.job.exchange
+        for layers, meet in ((exchange.norm_layers, self._normalise), (2 * exchange.expert_layers, self._route)):
+            for _ in range((part + 1) * layers // PARTS - part * layers // PARTS if self.job.ranks > 1 else 0):
+                meet()
+
+    def _hop(self, sender: int, *, back: bool = False) -> None:
+        """This rank's part in handing a micro-batch from one stage to the next, or gradients from that one back."""
+        receiver = sender - 1 if back else sender + 1
+        if not 0 <= receiver < self.job.ranks or not 0 <= sender < self.job.ranks:
+            return
+        pair = (sender, receiver)
+        self._hops[pair] = self._hops.get(pair, 0) + 1
+        key = ("hop", *pair, self._hops[pair])
+        wire_ns = self.job.exchange.hop_ms * MS
+        work = self.host.meet(key, 2, wire_ns, COLLECTIVE_US * US, self.host.mark(), stream=f"hop-{sender}-{receiver}")
+        if receiver == self.rank:
+            self.join(work)
 
     def _unit(self, kind: str, share: float, after: tuple[Work, ...] | None = None) -> Work:
         """A collective of one unit's sharded parameters or gradients; the three of a step share its wire time."""
@@ -142,16 +191,19 @@ class SimulatedRank:
             self.size += self.chance.uniform(-job.uneven, job.uneven)
         if ranks > 1 and style == "ddp" and self.exchanging:
             self._begin_iteration()
-        if job.graph == "layers" and self.step >= EAGER_STEPS:
+        if job.graph in ("layers", "forward") and self.step >= EAGER_STEPS:
             self.replay(job.forward)
             return
+        if style == "pipeline":
+            self._hop(self.rank - 1)
         for part in range(PARTS):
             if ranks > 1 and style == "sharded":
                 self._sharded_part(part)
             self.compute(job.forward, 1 / PARTS)
             self._leave_unit()
-            for _ in range(self._norms(part) if ranks > 1 else 0):
-                self._normalise()
+            self._meet_amid(part)
+        if style == "pipeline":
+            self._hop(self.rank)
 
     def evaluate(self) -> None:
         """The forward pass alone, in which batch norm uses its running statistics."""
@@ -169,7 +221,7 @@ class SimulatedRank:
     def backward(self) -> None:
         """The backward pass, and the exchange of gradients behind it."""
         job, style = self.job, self.job.exchange.style
-        exchanges = job.ranks > 1 and self.exchanging
+        exchanges = job.ranks > 1 and self.exchanging and style != "pipeline"
         self._issued = []
         stamps = self._stamped if exchanges and self._stamped else None
         if stamps is not None:
@@ -193,14 +245,16 @@ class SimulatedRank:
 
     def _backward_parts(self, stamps: dict[str, Any] | None) -> None:
         job, exchange = self.job, self.job.exchange
-        exchanges = job.ranks > 1 and self.exchanging
+        piped = exchange.style == "pipeline"
+        exchanges = job.ranks > 1 and self.exchanging and not piped
+        if piped:
+            self._hop(self.rank + 1, back=True)
         for part in range(PARTS):
             if job.ranks > 1 and exchange.style == "sharded":
                 self._sharded_part(part)
             self.compute(job.backward, 1 / PARTS)
             self._leave_unit()
-            for _ in range(self._norms(PARTS - 1 - part) if job.ranks > 1 else 0):
-                self._normalise()
+            self._meet_amid(PARTS - 1 - part)
             if self.gradient_ready is not None:
                 self.gradient_ready(part)
             if not exchanges:
@@ -213,6 +267,8 @@ class SimulatedRank:
                 if stamps is not None and "comm_start" not in stamps:
                     stamps["comm_start"], stamps["host_comm"] = self.host.mark(), self.host.now_ns
                 self._issued.append(self._bucket())
+        if piped:
+            self._hop(self.rank, back=True)
 
     def _bucket(self) -> Work:
         wire_ns = self.job.exchange.wire_ms * MS / self.job.exchange.buckets

@@ -262,7 +262,8 @@ def _slots(host: Host, job: Job, end_ns: int) -> Any:
 
 def _computing_share(host: Host, end_ns: int) -> float:
     """Share of the time in which a kernel other than a collective ran."""
-    return sum(busy_ns for *_, busy_ns, kernels in host.device.busy() if kernels > 1) / (end_ns - FIRST_STEP_NS)
+    busy = sum(busy_ns for *_, busy_ns, kernels in host.device.busy() if kernels > 1)
+    return min(1.0, busy / (end_ns - FIRST_STEP_NS))
 
 
 def _utilisation(slots: Any, job: Job, t_ns: int) -> float:
@@ -288,7 +289,7 @@ def _gpu_samples(job: Job, rank: int, second: int, util_pct: float) -> list[Samp
         "gpu.util_pct": util_pct,
         "gpu.sm_clock_mhz": round(usual_mhz * gpu.clock.get(rank, 1.0)),
         "gpu.sm_clock_max_mhz": kind.sm_mhz,
-        "gpu.mem_clock_mhz": kind.mem_mhz,
+        "gpu.mem_clock_mhz": round(kind.mem_mhz * gpu.memory_clock.get(rank, 1.0)),
         "gpu.power_w": watts,
         "gpu.power_limit_w": kind.power_w * (0.6 if held and gpu.held_by == "power cap" else 1.0),
         "gpu.energy_j": watts * second,

@@ -311,6 +311,8 @@ def _optimizer_module(own: SimulatedRank) -> Any:
             for hook in before if hooked else ():
                 hook(self, (), {})
             own.compute(own.job.optimizer, share, sized=False)
+            if own.job.exchange.parameters_ms and own.job.ranks > 1:
+                own.send_parameters()
             for hook in after if hooked else ():
                 hook(self, (), {})
 
@@ -396,19 +398,21 @@ class Torch:
         collectives = self.recorder.collectives = collective_marks.Collectives(self.recorder, module)
         collectives.joins(1)
         kinds = {"norm": "all_gather", "gather": "all_gather", "scatter": "reduce_scatter", "reduce": "all_reduce"}
+        kinds |= {"expert": "all_to_all", "parameters": "broadcast"}
         callers = {}
         for kind, name in kinds.items():
             code = layout.COLLECTIVE_KINDS.index(name)
             wrapped = collective_patches.wrap(self.recorder, collectives, _issue, code)
             callers[kind] = from_file(_called, LIBRARIES[kind])(wrapped)
         sizes = {"norm": 512, "gather": 2_500_000, "scatter": 2_500_000, "reduce": 5_000_000}
+        sizes |= {"expert": 4_000_000, "parameters": 3_200_000}
         sent = {kind: self.module.Tensor("cuda", 1, size) for kind, size in sizes.items()}
         event = self.module.cuda.Event
         event.wait = collective_patches.wrap_event(self.recorder, collectives, event.wait)
         self.own.stream_waits = self._wait_for
 
         def call(kind: str, issue: Callable[[], Work]) -> Work:
-            self.own.stream = "compute" if kind == "norm" else "exchange"
+            self.own.stream = "exchange" if kind in ("gather", "scatter", "reduce") else "compute"
             try:
                 work: Work = callers[kind](sent[kind], issue)
             finally:
@@ -430,6 +434,8 @@ LIBRARIES = {
     "gather": "/opt/python/site-packages/torch/distributed/fsdp/_flat_param.py",
     "scatter": "/opt/python/site-packages/torch/distributed/fsdp/_flat_param.py",
     "reduce": "/opt/python/site-packages/deepspeed/runtime/zero/stage_1_and_2.py",
+    "expert": "/opt/python/site-packages/megatron/core/tensor_parallel/mappings.py",
+    "parameters": "/opt/python/site-packages/torch/distributed/optim/zero_redundancy_optimizer.py",
 }
 
 

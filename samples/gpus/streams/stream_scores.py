@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -28,6 +29,13 @@ class Score:
     low: float | None = None  # predicted by the finding of the truth, if it is there
     high: float | None = None
     likely: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "story"}
+
+    @staticmethod
+    def of_json(row: Mapping[str, Any], story: Story) -> Score:
+        return Score(**{**row, "alarms": tuple(row["alarms"])}, story=story)
 
     @property
     def inside(self) -> bool | None:

@@ -28,7 +28,7 @@ class Ending:
 
 def _pause(torch: Torch, step: int, loss: Any) -> None:
     own, job = torch.own, torch.own.job
-    if _is_due(step, job.pauses.evaluates_every):
+    if _is_due(step, job.pauses.evaluates_every) and not (job.pauses.alone and own.rank):
         own.graded = False
         for images, *_ in torch.evaluated():
             images.to("cuda", non_blocking=job.non_blocking)
@@ -61,10 +61,14 @@ def _train(torch: Torch, ending: Ending, ends: list[Work]) -> None:
                 graph = torch.module.cuda.CUDAGraph()
                 graph.capture_begin()
             own.forward()
+            if job.exchange.style == "pipeline":
+                continue
             backward(images)
             if job.reads_each_batch:
                 images.item()
                 host.work(job.read_ms * MS)
+        for _ in range(job.micro_batches if job.exchange.style == "pipeline" else 0):
+            backward(images)
         loss = images
         if graph is None or own.capturing:
             update(torch, loss, graph)

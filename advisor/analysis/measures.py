@@ -216,7 +216,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "collectives.held_s",
             "collectives.stream_s",
             "collectives.by_hand_s",
-            "collectives.after_update_s",
+            "collectives.metrics_s",
             "collectives.norm_*",
             "collectives.buffers_s",
         ),

@@ -1,7 +1,7 @@
 """Metrics exchanged in every step.
 
-What it does: finds jobs that exchange their gradients and, after each update, call further collectives: to average the
-loss, to gather outputs for a metric, a barrier.
+What it does: finds jobs that exchange their gradients and in each step call further collectives: to average the loss,
+to log norms or metrics of all ranks, to gather outputs for a metric, a barrier.
 
 Fires when: these collectives block even the rank that waits least for ≥ 5 % of the step.
 
@@ -9,43 +9,46 @@ Why it is slow: nothing else runs meanwhile. Every rank waits for the slowest on
 call; objects are pickled and sent in two rounds.
 
 Evidence: the time in these calls on the rank that waits least, so that waiting for a late rank is not counted; the
-calls of a step; the line that calls them longest, unless as much time is spent in calls at other places of a step.
+calls of a step; the line that calls them longest. After the update all collectives count. Before it, those that
+exchange a few numbers (1 kB in a call) do, outside the model's call or through a library for metrics (Lightning's
+`log` with `sync_dist`, torchmetrics); between backward and optimizer only where DDP exchanges the gradients.
 
-Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. A
-barrier is not needed, since the gradient exchange already synchronizes the ranks.
+Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. Values
+that the update needs are exchanged in one tensor, once per step. A barrier is not needed, since the gradient exchange
+already synchronizes the ranks. Under DDP each rank has the same gradients, so their norms need no exchange.
 
 Estimate: the step without these calls, at best shorter beyond that, since they pickle and copy on the cores that
 compute; or with half of them: some of the waiting moves into the next exchange.
 
-False alarms: collectives during forward and backward pass belong to the model (synchronised batch norm, tensor
-parallelism) and are not counted. Neither are those before the update, which average gradients by hand or clip them, nor
-those of jobs that exchange nothing else: there they average the weights. On a GPU collectives only queue work, and the
-rule stays silent.
+False alarms: collectives within the model's call or of more numbers belong to the model (synchronised batch norm, tensor
+parallelism, embeddings gathered for a contrastive loss) and are not counted before the update. Neither are those that
+average gradients by hand, nor those of jobs that exchange nothing else: there they average the weights. On a GPU
+collectives only queue work, and the rule stays silent.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.comm.exchanged_bytes import is_metric
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
-    COLLECTIVES_AFTER_UPDATE_S,
     COLLECTIVES_CALLS,
-    COLLECTIVES_HELD_S,
+    COLLECTIVES_METRICS_S,
     COLLECTIVES_NORM_CALLS,
     COMM_WIRE_S,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import CollectiveSite
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import metrics_s, norms_s, proven_s, python_calls
+from rn50_advisor.rules.communication.comm_cost import metrics_s, proven_s, python_calls
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Libraries whose collectives carry gradients, weights or activations.
 _OF_MODEL = ("SyncBatchNorm", "FSDP", "ZeRO", "DeepSpeed", "communication hook")
+_FORWARD, _OPTIMIZER, _GAP = 0, 2, 3  # places of a site's `held_ns`
 # Share by which the rest of the step shortens at best, per share of the step that these calls take: they pickle and copy on the cores that
 # compute. Measured where they took 21 % of the step: forward, backward and the gradients' exchange shrank by 20 %.
 _RELIEF = 1.0
-_SURE_SHARE = 0.5  # of the time in all calls from Python, except those of synchronised batch norm
 _EVERY = 50  # steps between two exchanges, as in the advice
 
 
@@ -54,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(held / step)
     if proven_s(a, held) < t["held"] * step or level is None:
         return Clear(RULE.id)
-    site = _site(a, held)
+    site = _site(a)
     kind, calls = site.get("kind") or "collectives", a.by_rank(COLLECTIVES_CALLS)
     norms = a.by_rank(COLLECTIVES_NORM_CALLS)
     most = max((count - norms.get(rank, 0.0) for rank, count in calls.items()), default=0.0)
@@ -67,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=held,
         evidence=(
             Evidence.of(
-                COLLECTIVES_AFTER_UPDATE_S,
+                COLLECTIVES_METRICS_S,
                 held,
                 t["held"] * step,
                 f"{100 * held / step:.0f} % of the step, on the rank that waits least",
@@ -92,13 +95,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _site(a: Analysis, held_s: float) -> CollectiveSite:
-    """The line that calls them longest; empty if as much time is spent in calls at other places of a step, whose lines are among them."""
-    beside_norms = {rank: seconds - norms_s(a) for rank, seconds in a.by_rank(COLLECTIVES_HELD_S).items()}
-    if held_s < _SURE_SHARE * min(beside_norms.values(), default=0.0):
-        return CollectiveSite()
+def _site(a: Analysis) -> CollectiveSite:
+    """The line that these calls hold longest; empty if none is known."""
     sites = (site for site in python_calls(a) if site.get("library") not in _OF_MODEL)
-    return max(sites, key=lambda site: site.get("ns", 0), default=CollectiveSite())
+    longest = max(sites, key=_held_ns, default=CollectiveSite())
+    return longest if _held_ns(longest) > 0 else CollectiveSite()
+
+
+def _held_ns(site: CollectiveSite) -> int:
+    held = site.get("held_ns")
+    if held is None:
+        return 0
+    return held[_GAP] + (held[_FORWARD] + held[_OPTIMIZER] if is_metric(site) else 0)
 
 
 def _through(site: CollectiveSite) -> str:

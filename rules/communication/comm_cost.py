@@ -8,11 +8,11 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of, sent_share
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
-    COLLECTIVES_AFTER_UPDATE_S,
     COLLECTIVES_BUFFERS_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_MEGABYTES,
+    COLLECTIVES_METRICS_S,
     COLLECTIVES_NORM_S,
     COLLECTIVES_STREAM_S,
     COMM_BUCKETS,
@@ -78,10 +78,10 @@ def norms_s(a: Analysis) -> float:
 
 
 def metrics_s(a: Analysis) -> float:
-    """The part that belongs to collectives after the update, where gradients are exchanged before it: by DDP, or by hand."""
+    """The part that belongs to collectives for metrics, where gradients are exchanged too: by DDP, or by hand."""
     if largest_model(a) is None and not a.get(COLLECTIVES_BY_HAND_S):
         return 0.0
-    return min(a.value(COMM_WIRE_S) - norms_s(a), a.get(COLLECTIVES_AFTER_UPDATE_S) or 0.0)
+    return min(a.value(COMM_WIRE_S) - norms_s(a), a.get(COLLECTIVES_METRICS_S) or 0.0)
 
 
 def buffers_s(a: Analysis) -> float:

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.comm.stream_meetings import stream_values
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
-from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of
+from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of, is_metric
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.measures.comm_measures import (
-    COLLECTIVES_AFTER_UPDATE_S,
     COLLECTIVES_BUFFERS_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_HELD_S,
     COLLECTIVES_MEGABYTES,
+    COLLECTIVES_METRICS_S,
     COLLECTIVES_NORM_CALLS,
     COLLECTIVES_NORM_S,
     COMM_GLOO_ON_GPU,
@@ -31,10 +31,10 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     NCCL_SOCKET,
     NET_GBIT_PER_S,
 )
-from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
@@ -87,17 +87,12 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
 
 
 def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Collectives per step of each rank, and seconds per step: for synchronised batch norm, for averaging by hand, after the update.
+    """Collectives per step of each rank, and seconds per step: for synchronised batch norm, for averaging by hand, for metrics.
 
     DDP's broadcasts of buffers are not among them; their time is a measure of its own.
     """
     values = Measured()
-    columns = {
-        COLLECTIVES_NORM_S: "norm_ns",
-        COLLECTIVES_BY_HAND_S: "optimizer_ns",
-        COLLECTIVES_AFTER_UPDATE_S: "gap_ns",
-    }
-    seconds: dict[int, dict[str, Array]] = {}
+    seconds: dict[int, dict[JobMeasure, Array]] = {}
     buffers: dict[int, Array] = {}
     known = facts_by_rank(recording)
     for rank, steps in steady.items():
@@ -107,8 +102,8 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
         count = max(float(steps.count.sum()), 1.0)
         facts = known.get(rank, RankFacts())
-        if broadcasts_of(facts):
-            buffers[rank] = _share_of_buffers(facts, table) * rows["forward_ns"]
+        if of_buffers := broadcasts_of(facts):
+            buffers[rank] = _share(table, of_buffers, "forward") * rows["forward_ns"]
             rows["forward_ns"] = rows["forward_ns"] - buffers[rank]
         if not (table["calls"].any() or table["waits"].any()):
             continue
@@ -117,28 +112,31 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
         values[COLLECTIVES_NORM_CALLS, rank] = float(rows["norm_calls"].sum()) / count
         if float(rows["on_device"].sum()) < 0.5 * max(float(rows["calls"].sum()), 1.0):
-            seconds[rank] = {column: rows[column] / 1e9 for column in columns.values()}
+            # gradients averaged by hand may be as few numbers as a metric; DDP leaves nothing to average
+            metrics = [site for site in facts.get("collectives", ()) if is_metric(site)]
+            of_metrics = {
+                phase: _share(table, metrics, phase) * rows[f"{phase}_ns"] / 1e9
+                for phase in ("forward", *(("optimizer",) if facts.get("ddp") else ()))
+            }
+            seconds[rank] = {
+                COLLECTIVES_NORM_S: rows["norm_ns"] / 1e9,
+                COLLECTIVES_BY_HAND_S: rows["optimizer_ns"] / 1e9 - of_metrics.get("optimizer", 0.0),
+                COLLECTIVES_METRICS_S: rows["gap_ns"] / 1e9 + sum(of_metrics.values()),
+            }
     if len(seconds) == len(steady) > 1:
-        for measure, column in columns.items():
-            values[measure, JOB] = _shortest(steady, {rank: own[column] for rank, own in seconds.items()})
+        for measure in (COLLECTIVES_NORM_S, COLLECTIVES_BY_HAND_S, COLLECTIVES_METRICS_S):
+            values[measure, JOB] = _shortest(steady, {rank: own[measure] for rank, own in seconds.items()})
     values.update(stream_values(recording, steady))
     if len(buffers) == len(steady) > 1:
         values[COLLECTIVES_BUFFERS_S, JOB] = _shortest(steady, {rank: own / 1e9 for rank, own in buffers.items()})
     return values
 
 
-def _share_of_buffers(facts: RankFacts, table: Table) -> float:
-    """The share of DDP's broadcasts in the time that collectives hold a rank in its forward passes.
-
-    The records have only that time; each place's sum over the run tells the calls apart, and `call_ns` has no broadcasts.
-    """
-    forward = float(table["forward_ns"].sum())
-    ours = sum(site.get("ns", 0) for site in broadcasts_of(facts))
-    others = sum(site.get("ns", 0) for site in facts.get("collectives", ())) - ours
-    called = float(table["call_ns"].sum())
-    if not (others and called and forward):
-        return 1.0
-    return min(1.0, ours / others * called / forward)
+def _share(table: Table, sites: Iterable[CollectiveSite], phase: str) -> float:
+    """The share of these places in the time that collectives hold a rank in a phase: known from their sums over the run."""
+    whole, at = float(table[f"{phase}_ns"].sum()), HELD.index(phase)
+    ours = sum(site["held_ns"][at] for site in sites if "held_ns" in site)
+    return min(1.0, ours / whole) if whole else 0.0
 
 
 def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> float:

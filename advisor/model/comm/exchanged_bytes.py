@@ -25,9 +25,11 @@ from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
 from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
+from rn50_advisor.probes.rank.layout import METRIC_LIBRARIES
 
 FACT = "exchange"
 _BUFFERS = "DistributedDataParallel"  # the library of such places; other collectives of DDP's are not recorded as calls
+_NUMBERS_BYTES = 1024  # in a call on average: 128 numbers of double precision
 _RANKS_SHOWN = 3
 # Share of the gradient bytes that torch's hooks send, by the last part of the hook's name.
 _SENT = {
@@ -48,6 +50,16 @@ def sent_share(hook: object) -> float | None:
 def broadcasts_of(facts: RankFacts) -> list[CollectiveSite]:
     """The lines that make a DistributedDataParallel whose broadcasts of buffers were timed."""
     return [site for site in facts.get("collectives", ()) if site.get("library") == _BUFFERS]
+
+
+def is_metric(site: CollectiveSite) -> bool:
+    """True for a line that exchanges a few numbers which the model does not need: outside its call, or through a library for metrics."""
+    library, calls = site.get("library", ""), site.get("calls", 0)
+    return (
+        calls > 0
+        and site.get("bytes", 0) <= _NUMBERS_BYTES * calls
+        and (library in METRIC_LIBRARIES or (library == "" and not site.get("in_module", True)))
+    )
 
 
 @dataclass(frozen=True, slots=True)

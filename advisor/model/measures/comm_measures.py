@@ -61,10 +61,12 @@ COLLECTIVES_STREAM_S = RankMeasure(
     "time per step in which this rank's GPU waits for them instead of computing, including waiting for late ranks",
 )
 COLLECTIVES_BY_HAND_S = JobMeasure(
-    "collectives.by_hand_s", "s", "the part between backward and optimizer, on the rank that is blocked shortest"
+    "collectives.by_hand_s", "s", "the rest between backward and optimizer, on the rank that is blocked shortest"
 )
-COLLECTIVES_AFTER_UPDATE_S = JobMeasure(
-    "collectives.after_update_s", "s", "the part after the optimizer, on the rank that is blocked shortest"
+COLLECTIVES_METRICS_S = JobMeasure(
+    "collectives.metrics_s",
+    "s",
+    "the part after the optimizer, and of calls before it that exchange only a few numbers, on the rank that is blocked shortest",
 )
 COLLECTIVES_NORM_CALLS = RankMeasure(
     "collectives.norm_calls", "calls", "collectives of synchronised batch norm in a step"

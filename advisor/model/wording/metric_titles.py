@@ -5,7 +5,7 @@ from __future__ import annotations
 METRIC_TITLES: dict[str, str] = {
     "batch.collate_s": "collate_fn CPU time",
     "batch.fixed_share": "batch-independent compute",
-    "collectives.after_update_s": "collectives after the update",
+    "collectives.metrics_s": "collectives besides the gradient exchange",
     "collectives.buffers_s": "buffer broadcasts",
     "collectives.calls": "collective calls",
     "collectives.megabytes": "gradient bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..facts import process_facts
@@ -46,7 +47,18 @@ def described(frame: FrameType, kind: int, group: Any) -> CollectiveSite:
         "calls": 0,
         "bytes": 0,
         "ns": 0,
+        "held_ns": [0, 0, 0, 0, 0],
+        "in_module": any(each.f_code.co_name == "_call_impl" for each in process_facts.frames_from(frame)),
     }
+
+
+def callers_line(frame: FrameType) -> tuple[Any, int]:
+    """(code, instruction) of the innermost frame of the job's own code."""
+    own = next((each for each in process_facts.frames_from(frame) if _is_users(each.f_code.co_filename)), frame)
+    return own.f_code, own.f_lasti
+
+
+_is_users = lru_cache(maxsize=1024)(process_facts.is_users)
 
 
 def _library(frame: FrameType) -> str:

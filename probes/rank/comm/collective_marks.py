@@ -14,10 +14,10 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
+from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, METRIC_LIBRARIES, PHASE_MASK
 from ..ring import PHASE
 from ..steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
-from .collective_callers import BUFFERS, NORM, described
+from .collective_callers import BUFFERS, NORM, callers_line, described
 from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 from .process_groups import Group, Groups, bus_bytes
 from .stream_waits import StreamWaits
@@ -145,6 +145,8 @@ class Collectives:
             "calls": 0,
             "bytes": 0,
             "ns": 0,
+            "held_ns": [0, 0, 0, 0, 0],
+            "in_module": True,
         }
         self.buffers[model] = group, site, options["buffer_bytes"]
         self._described.append(site)
@@ -208,7 +210,9 @@ class Collectives:
         if held and (call.thread == account.thread or call.phase == BACKWARD):
             # the chunk in which a model is called becomes the forward pass, if no evaluation has begun
             own = call.site["library"] == BUFFERS and call.phase != EVALUATION
-            self._held[_place(FORWARD if own else call.phase)] += took
+            place = _place(FORWARD if own else call.phase)
+            self._held[place] += took
+            call.site["held_ns"][place] += took
         if account.on_step is not self._on_step:
             account.on_step = self._on_step
 
@@ -267,18 +271,23 @@ class Collectives:
             call.sent = max(call.sent, size)
 
     def _site(self, frame: FrameType, kind: int, group: Group | None) -> CollectiveSite:
-        key = frame.f_code, frame.f_lasti, group
+        key: tuple[Any, ...] = frame.f_code, frame.f_lasti, group
         site = self._sites.get(key)
+        if site is not None and site["library"] in METRIC_LIBRARIES:  # called from several lines of the job
+            key = (*key, *callers_line(frame))
+            site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= SITES_MAX:
                 return _UNKNOWN_SITE  # finding the caller walks all frames, which is too slow at every call
             site = self._sites[key] = described(frame, kind, group)
+            if site["library"] in METRIC_LIBRARIES:
+                self._sites[(*key[:3], *callers_line(frame))] = site  # the first line has both keys
             self._described.append(site)
         return site
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
-_UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+_UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0, "held_ns": [0, 0, 0, 0, 0]}
 
 
 def _place(phase: int) -> int:

@@ -260,6 +260,14 @@ SCENARIOS = (
         strength="just above",
     ),
     fault(
+        "gradient-norms-averaged-one-by-one",
+        "COM011",
+        metrics("--what=norms"),
+        line="dist.all_reduce(norm)",
+        fixed=metrics("--what=norms", "--every=50"),
+        note="between backward and optimizer, where a job without DDP would average its gradients",
+    ),
+    fault(
         "loss-averaged-beside-much-computing",
         "COM011",
         metrics("--what=loss"),

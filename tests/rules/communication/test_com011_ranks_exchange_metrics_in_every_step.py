@@ -24,11 +24,15 @@ def com011(
     """Two ranks with DDP whose loop also calls a collective after each update. `wire`: all exposed exchanges, those too."""
     wire = held if wire is None else wire
     own = {n: rank(1.0 - wire, backward=0.6 * (1.0 - wire)) for n in (0, 1)}
-    values = {"comm.wire_s": wire, "collectives.after_update_s": held, "collectives.calls": {0: 1.0, 1: 1.0}}
+    values = {"comm.wire_s": wire, "collectives.metrics_s": held, "collectives.calls": {0: 1.0, 1: 1.0}}
     made = wrapped(own, values={**values, "steady": steady})
-    called = {"file": SCRIPT, "line": 14, "library": "", "kind": "all_gather", "ns": 9, **site}
+    called = {"file": SCRIPT, "line": 14, "library": "", "kind": "all_gather", "calls": 1, "bytes": 8, **site}
+    called = {"held_ns": [0, 0, 0, 9, 0], "in_module": False, **called}
     facts = {
-        name: {**(of_rank if ddp else {}), "collectives": [called, {"library": "SyncBatchNorm", "ns": 99}]}
+        name: {
+            **(of_rank if ddp else {}),
+            "collectives": [called, {"library": "SyncBatchNorm", "held_ns": [99, 0, 0, 99, 0]}],
+        }
         for name, of_rank in made.facts.items()
     }
     return replace(made, facts=facts)
@@ -69,14 +73,17 @@ def test_a_library_in_between_is_named() -> None:
     )
 
 
-def test_no_line_is_named_where_other_calls_take_as_long() -> None:
-    """The recorder sums over a line's calls: the longest may be the one that averages gradients."""
-    made = com011(0.2, wire=0.7)
-    held = {("collectives.held_s", n): 0.41 for n in (0, 1)}
-    finding = found("COM011", replace(made, values={**made.values, **held}))
-    assert finding.fixes[0].where is None and finding.title.endswith("collectives")
-    held = {("collectives.held_s", n): 0.39 for n in (0, 1)}
-    assert found("COM011", replace(made, values={**made.values, **held})).fixes[0].where == Where(SCRIPT, 14)
+@pytest.mark.parametrize("before", [{"held_ns": [9, 0, 0, 0, 0]}, {"held_ns": [0, 0, 9, 0, 0]}])
+def test_a_line_before_the_update_is_named_where_it_exchanges_numbers(before: dict[str, Any]) -> None:
+    assert found("COM011", com011(**before)).fixes[0].where == Where(SCRIPT, 14)
+    through = com011(**before, in_module=True, library="lightning")
+    assert found("COM011", through).fixes[0].where == Where(SCRIPT, 14)
+    for needed in ({"bytes": 4000}, {"in_module": True}, {"library": "FSDP"}):
+        assert found("COM011", com011(**before, **needed)).fixes[0].where is None, "gradients or activations"
+
+
+def test_no_line_is_named_in_a_recording_without_the_places_of_calls() -> None:
+    assert found("COM011", com011(held_ns=None)).fixes[0].where is None
 
 
 def test_calls_of_batch_norm_are_not_counted() -> None:

@@ -1,4 +1,4 @@
-"""Trains on two ranks that also exchange metrics: outputs, objects, the loss, or nothing at a barrier."""
+"""Trains on two ranks that also exchange metrics: outputs, objects, the loss, the gradients' norms, or nothing at a barrier."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def exchange(what: str, outputs: Tensor, loss: Tensor) -> None:
         dist.barrier()
 
 
+def mean_norms(model: nn.Module) -> dict[str, float]:
+    """Each gradient's norm, averaged over the ranks."""
+    norms = {}
+    for name, parameter in model.named_parameters():
+        norm = parameter.grad.norm()
+        dist.all_reduce(norm)
+        norms[name] = norm.item() / dist.get_world_size()
+    return norms
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -35,7 +45,7 @@ def parse() -> argparse.Namespace:
     add("--width", type=int, default=256)
     add("--depth", type=int, default=8, help="times that one layer is applied: computing without more gradients")
     add("--classes", type=int, default=1000, help="outputs of a sample")
-    add("--what", choices=("outputs", "objects", "loss", "barrier"), default="outputs")
+    add("--what", choices=("outputs", "objects", "loss", "norms", "barrier"), default="outputs")
     add("--every", type=int, default=1, help="steps between two exchanges of metrics")
     return parser.parse_args()
 
@@ -47,8 +57,10 @@ def main() -> None:
     data = TensorDataset(torch.randn(4096, options.width), torch.randint(0, options.classes, (4096,)))
     batches = BatchSampler(RandomSampler(data), options.batch, drop_last=True)
     loader = DataLoader(data, batch_size=None, sampler=batches)
-    inner = (nn.Linear(options.width, options.width), nn.ReLU())
-    model = DistributedDataParallel(nn.Sequential(*inner * options.depth, nn.Linear(options.width, options.classes)))
+    different = options.depth if options.what == "norms" else 1
+    inner = [layer for _ in range(different) for layer in (nn.Linear(options.width, options.width), nn.ReLU())]
+    inner *= options.depth // different
+    model = DistributedDataParallel(nn.Sequential(*inner, nn.Linear(options.width, options.classes)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     done = 0
     while done < options.steps:
@@ -57,6 +69,8 @@ def main() -> None:
             loss = nn.functional.cross_entropy(outputs, labels)
             optimizer.zero_grad()
             loss.backward()
+            if options.what == "norms" and done % options.every == 0:
+                mean_norms(model)
             optimizer.step()
             done += 1
             if done % options.every == 0:

@@ -70,15 +70,42 @@ def test_what_is_called_after_the_update_is_known_apart() -> None:
     plans = {rank: plan(STEPS, gap=25 if rank else 35) for rank in (0, 1)}
     calls = {rank: called(gap_ns=20 if rank else 30) for rank in (0, 1)}
     analysis = analyse(recording(plans, wire_ms=20, collectives=calls))
-    assert analysis.get("collectives.after_update_s") == pytest.approx(0.020), "on the rank that waits least"
+    assert analysis.get("collectives.metrics_s") == pytest.approx(0.020), "on the rank that waits least"
     assert analysis.get("collectives.by_hand_s") == 0.0
+
+
+NUMBERS = {"library": "", "in_module": False, "calls": 9, "bytes": 9 * 8}
+
+
+@pytest.mark.parametrize(
+    ("site", "by_hand_s", "metrics_s"),
+    [
+        (NUMBERS, 0.0, 0.030),
+        ({**NUMBERS, "library": "lightning", "in_module": True}, 0.0, 0.030),
+        ({**NUMBERS, "in_module": True}, 0.020, 0.0),
+        ({**NUMBERS, "library": "DeepSpeed"}, 0.020, 0.0),
+        ({**NUMBERS, "bytes": 9 * 4096}, 0.020, 0.0),
+    ],
+)
+def test_numbers_exchanged_before_the_update_are_metrics(
+    site: dict[str, Any], by_hand_s: float, metrics_s: float
+) -> None:
+    plans = {rank: plan(STEPS, forward=40, optimizer=35) for rank in (0, 1)}
+    calls = {rank: called(forward_ns=10, optimizer_ns=20) for rank in (0, 1)}
+    facts: dict[str, Any] = {"collectives": [{**site, "held_ns": [STEPS * 10 * MS, 0, STEPS * 20 * MS, 0, 0]}]}
+    made = recording(plans, wire_ms=20, collectives=calls)
+    wrapped = analyse(replace(made, facts={100 + rank: {**facts, "ddp": [{}]} for rank in (0, 1)}))
+    assert wrapped.get("collectives.metrics_s") == pytest.approx(metrics_s)
+    assert wrapped.get("collectives.by_hand_s") == pytest.approx(by_hand_s)
+    averaged = analyse(replace(made, facts={100 + rank: facts for rank in (0, 1)}))
+    assert averaged.get("collectives.by_hand_s") == pytest.approx(0.020), "without DDP they may be gradients"
 
 
 def with_buffers(made: Recording, buffers_ms: float, others_ms: float = 0.0) -> Recording:
     """The same with the sums of a run's collectives by place: DDP's broadcasts of buffers, and calls of the job's own."""
     sites = [
-        {"library": "DistributedDataParallel", "calls": STEPS, "ns": round(STEPS * buffers_ms * MS)},
-        *([{"library": "", "calls": STEPS, "ns": round(STEPS * others_ms * MS)}] if others_ms else []),
+        {"library": "DistributedDataParallel", "calls": STEPS, "held_ns": [round(STEPS * buffers_ms * MS), 0, 0, 0, 0]},
+        {"library": "", "calls": STEPS, "held_ns": [round(STEPS * others_ms * MS), 0, 0, 0, 0]},
     ]
     return replace(made, facts={100 + rank: {"collectives": sites} for rank in (0, 1)})
 
@@ -91,7 +118,7 @@ def test_buffers_that_ddp_sends_are_no_forward_pass_and_no_calls() -> None:
     assert analysis.get("collectives.buffers_s") == pytest.approx(0.020), "on the rank that waits least"
     assert analysis.get("comm.wire_s") == pytest.approx(0.040)
     assert analysis.budget.critical["forward"] == pytest.approx(0.040)
-    assert analysis.by_rank("collectives.calls") == {} and analysis.get("collectives.after_update_s") is None
+    assert analysis.by_rank("collectives.calls") == {} and analysis.get("collectives.metrics_s") is None
     assert analyse(made).get("collectives.buffers_s") is None, "an older recording"
 
 
@@ -101,7 +128,7 @@ def test_buffers_are_told_from_other_collectives_of_the_forward_pass() -> None:
     analysis = analyse(with_buffers(recording(plans, wire_ms=20, collectives=calls), 15, 20))
     assert analysis.get("collectives.buffers_s") == pytest.approx(0.015)
     assert analysis.by_rank("collectives.held_s") == {rank: pytest.approx(0.020) for rank in (0, 1)}
-    assert analysis.get("collectives.after_update_s") == pytest.approx(0.015)
+    assert analysis.get("collectives.metrics_s") == pytest.approx(0.015)
 
 
 def becoming_late(steps: int = 240, onset: int = 120) -> Recording:

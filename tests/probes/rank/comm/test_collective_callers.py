@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.comm.collective_callers import NORM, described
+from rn50_advisor.probes.rank.comm.collective_callers import NORM, callers_line, described
 from rn50_advisor.probes.rank.facts.process_facts import torchs_folder
 from rn50_advisor.probes.rank.layout import COLLECTIVE_KINDS
 
@@ -93,3 +93,21 @@ def test_the_jobs_line_and_its_group_are_described() -> None:
     assert (found["calls"], found["bytes"], found["ns"]) == (0, 0, 0)
     alone = described(frame, 0, None)
     assert (alone["kind"], alone["backend"], alone["group_size"]) == (COLLECTIVE_KINDS[0], "", 0)
+
+
+def test_a_call_from_within_a_module_is_told_from_one_of_the_loop() -> None:
+    def _call_impl() -> FrameType:
+        return frame_in("/job/loss.py")
+
+    assert (
+        described(_call_impl(), 0, None)["in_module"] and not described(frame_in("/job/train.py"), 0, None)["in_module"]
+    )
+
+
+def test_the_jobs_own_line_is_found_behind_a_library() -> None:
+    space: dict[str, Any] = {"sys": sys}
+    exec(compile("def log():\n    return callers_line(sys._getframe())", SITE + "lightning/log.py", "exec"), space)
+    space["callers_line"] = callers_line
+    exec(compile("def step(log):\n    first = log()\n    return first, log()", "/job/train.py", "exec"), space)
+    (code, at), (same, later) = space["step"](space["log"])
+    assert code is same and code.co_filename == "/job/train.py" and at < later

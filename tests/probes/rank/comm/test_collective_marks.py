@@ -285,3 +285,23 @@ def test_jobs_whose_ranks_meet_on_gpus_are_known_from_their_last_step(job, devic
     job.dist.all_reduce(Tensor(10, device), group=NCCL)
     job.end_step(1)
     assert job.recorder.collectives.on_gpu is meets
+
+
+def test_each_line_that_exchanges_metrics_through_a_library_is_a_place_of_its_own(job):
+    names = {"reduce": job.dist.all_reduce, "values": Tensor(1)}
+    exec(compile("def log():\n    reduce(values)", "/env/site-packages/lightning/fabric/distributed.py", "exec"), names)
+    exec(compile("def step():\n    log()\n    log()", "/job/train.py", "exec"), names)
+    for _ in range(3):
+        names["step"]()
+    sites = job.recorder.facts.values["collectives"]
+    assert [(site["library"], site["calls"]) for site in sites] == [("lightning", 3), ("lightning", 3)]
+
+
+def test_a_places_blocking_time_is_kept_by_phase(job):
+    for phase in (FORWARD, GAP):
+        job.ring.words[PHASE] = phase
+        job.dist.all_reduce(Tensor(1))
+    (site,) = job.recorder.facts.values["collectives"]
+    forward_ns, backward_ns, optimizer_ns, gap_ns, aside_ns = site["held_ns"]
+    assert forward_ns > 0 < gap_ns and forward_ns + gap_ns == site["ns"]
+    assert backward_ns == optimizer_ns == aside_ns == 0 and not site["in_module"]

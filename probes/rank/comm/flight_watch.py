@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..recorder import Recorder
 
 CHECK_EVERY_S = 3.0
+LEAVING_S_MAX = 1.0  # a thread that is in a call of torch's longer than this is left behind
 STALLED_CHECKS = 4  # checks without progress before a dump, which must exist when the agent reports a stall after 15 s
 ENTRIES_MAX = 24  # only the latest entries; older ones are done on all ranks
 # Number of checks before each reading of collective times: half a minute, then five minutes. A dump of 2000 entries is 1 MB of text and
@@ -47,6 +48,12 @@ _ENTRY_KEYS = (
 _LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
 
 
+def _held_lock() -> Any:
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    return lock
+
+
 class FlightWatch:
     """The watching thread. Call `start` once the process is one of several ranks, and `stop` before interpreter shutdown."""
 
@@ -63,19 +70,21 @@ class FlightWatch:
         self._times = times
         self._until_times = FIRST_TIMES
         self._leaving: Any = None
+        self._gone: Any = _held_lock()
         self._place: tuple[int, ...] = ()
         self._unchanged = 0
 
     def start(self) -> None:
-        self._leaving = _thread.allocate_lock()
-        self._leaving.acquire()
+        self._leaving, self._gone = _held_lock(), _held_lock()
         # not a `threading.Thread`, which would count as the job's
         _thread.start_new_thread(self._run, ())
 
     def stop(self) -> None:
+        """Ends the thread, and waits for its end: interpreter shutdown would unwind it, wherever it is, perhaps in torch's C++."""
         lock, self._leaving = self._leaving, None
         if lock is not None:
             lock.release()
+            self._gone.acquire(timeout=LEAVING_S_MAX)
 
     def forget(self) -> None:
         """Resets after a fork, which does not copy threads."""
@@ -84,7 +93,8 @@ class FlightWatch:
         self._until_times = FIRST_TIMES
 
     def _run(self) -> None:
-        lock, timed = self._leaving, os.environ.get(_TIMING, "").lower() in _TRUE_VALUES
+        lock, gone = self._leaving, self._gone
+        timed = os.environ.get(_TIMING, "").lower() in _TRUE_VALUES
         try:
             while lock is not None and not lock.acquire(timeout=CHECK_EVERY_S) and self._recorder.active:
                 if self.stalled():
@@ -93,6 +103,8 @@ class FlightWatch:
                     timed = self._write_times()
         except Exception:
             self._recorder.errors += 1  # no exception may escape from this thread
+        finally:
+            gone.release()
 
     def stalled(self) -> bool:
         """True at the `STALLED_CHECKS`-th check in a row without progress, so only once per stall."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -108,6 +109,34 @@ def test_the_thread_ends_when_it_is_stopped(tmp_path, monkeypatch):
     started[0].join(10)
     assert ended == [None] and not rank.recorder.errors
     rank.watch.stop()
+
+
+def test_stopping_waits_for_what_the_thread_is_doing(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_watch, "CHECK_EVERY_S", 0.001)
+    rank, began, seen = Rank(tmp_path), threading.Event(), []
+
+    def slow_look():
+        began.set()
+        time.sleep(0.2)
+        seen.append(rank.watch._leaving)
+
+    rank.watch.stalled = slow_look
+    rank.watch.start()
+    began.wait()
+    rank.watch.stop()
+    assert seen[-1] is None, "it had looked to the end before `stop` returned"
+
+
+def test_a_thread_that_does_not_come_back_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_watch, "CHECK_EVERY_S", 0.001)
+    monkeypatch.setattr(flight_watch, "LEAVING_S_MAX", 0.01)
+    rank, began, end = Rank(tmp_path), threading.Event(), threading.Event()
+    rank.watch.stalled = lambda: began.set() or end.wait()
+    rank.watch.start()
+    began.wait()
+    rank.watch.stop()
+    assert not end.is_set()
+    end.set()
 
 
 def test_a_fault_ends_the_thread_and_nothing_else(tmp_path, monkeypatch):

@@ -281,7 +281,8 @@ class Collectives:
                 return _UNKNOWN_SITE  # finding the caller walks all frames, which is too slow at every call
             site = self._sites[key] = described(frame, kind, group)
             if site["library"] in METRIC_LIBRARIES:
-                self._sites[(*key[:3], *callers_line(frame))] = site  # the first line has both keys
+                first_line = (*key, *callers_line(frame))
+                self._sites[first_line] = site
             self._described.append(site)
         return site
 

@@ -44,6 +44,7 @@ from rn50_advisor.advisor.model.wording.quantities import duration
 
 LAYERS = ("forward", "backward")
 COMPUTE = (*LAYERS, "optimizer")
+_OF_PARTS = ("all_to_all", "reduce_scatter")  # collectives of ranks that compute parts of one batch
 PREFETCH = 2  # torch's default, in batches per worker
 # Private memory of a worker if none was measured: forked ones that decode images took 121 and 137 MB, others 10 to 73; those of a
 # fork server, which share nothing, 310.
@@ -321,3 +322,17 @@ def no_collections(a: Analysis) -> Fix | None:
         return None
     found = f"gc.collect() is called here for each sample: {line.seen} of {line.looks} stacks"
     return Fix("remove gc.collect()", f"# {found}", Where(line.file, line.line), "one line")
+
+
+def copies_of_one_model(a: Analysis) -> bool:
+    """True if all ranks train copies of one model, and exchange nothing in which they could divide its batches among them."""
+    ranks = a.world_size
+    if ranks < 2 or len(a.rank_facts) != ranks:
+        return False
+    for facts in a.rank_facts.values():
+        if not any(made.get("world_size") == ranks for made in facts.get("ddp", ())):
+            return False
+        for site in facts.get("collectives", ()):
+            if 1 < site.get("group_size", 0) < ranks or site.get("kind") in _OF_PARTS:
+                return False
+    return True

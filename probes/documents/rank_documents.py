@@ -196,7 +196,7 @@ class DiscardedGradients(_Classed, CodePlace, total=False):
 
 
 class FirstBatches(TypedDict):
-    """Check sums of consecutive batches of a training loader, from its first one on."""
+    """Check sums of consecutive batches of a loader, from its first one on."""
 
     loader: Whole
     digests: list[Whole]
@@ -479,7 +479,8 @@ class RankFacts(TypedDict, total=False):
     unused_gradients: UnusedGradients
     watched_gradients: Whole  # steps in which it was seen what becomes of the gradients
     discarded_gradients: list[DiscardedGradients]
-    first_batches: FirstBatches
+    first_batches: FirstBatches  # of a training loader
+    first_evaluated: FirstBatches
     batch_sizes: BatchSizes
     operations: OperationCount
     backward_nodes: BackwardNodeTimes

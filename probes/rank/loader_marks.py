@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .facts.batch_digests import BatchDigests
+from .facts.batch_digests import BatchDigests, EvaluatedDigests
 from .facts.batch_facts import BatchSamples
 from .facts.known_loaders import KnownLoaders
 from .patches.pinning import Pinning
@@ -36,6 +36,7 @@ class LoaderMarks:
         self.batch_samples = BatchSamples(recorder.facts)
         self.loaders = KnownLoaders()
         self.digests = BatchDigests(recorder.facts, self.loaders.described)
+        self.evaluated = EvaluatedDigests(recorder.facts)
         self.iterators: dict[int, int] = {}  # loader -> id of the iterator last used by the training thread
         # steps from which on a batch's images are inspected, until their kind is known
         self.picture_steps = list(CHECKED_STEPS)
@@ -115,6 +116,8 @@ class LoaderMarks:
         self.loaders.weigh(loader, batch)
         if self.digests.open and loader >= 0:
             self.digests.batch(loader, batch, training, account.loaders)
+        if not training and self.evaluated.open and loader >= 0:
+            self.evaluated.batch(loader, batch)
         if training and account.clocked:
             if self.batch_index >= 0:
                 account.span("fetch", asked, account.since, 0, self.batch_index, loader)

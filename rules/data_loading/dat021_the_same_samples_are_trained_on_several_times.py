@@ -36,10 +36,10 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.probes.documents.loader_documents import RecordedLoader
 from rn50_advisor.probes.documents.rank_documents import LayerFacts, RankFacts
+from rn50_advisor.rules.analysis_reading import copies_of_one_model
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 _STREAM = "_InfiniteConstantSampler"  # torch's sampler for an IterableDataset
-_OF_PARTS = ("all_to_all", "reduce_scatter")  # collectives of ranks that compute parts of one batch
 _LOOKED_AT = (0, 1)  # batches taken before the loop, as for a picture of the model: the workers begin anew after it
 
 
@@ -53,7 +53,7 @@ class _Fed:
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     facts = a.rank_facts
-    together, shared = _is_one_model(a), any(map(_workers_of_a_stream, facts.values()))
+    together, shared = copies_of_one_model(a), any(map(_workers_of_a_stream, facts.values()))
     if facts and not together and not shared:
         return Clear(RULE.id)
     fed = {rank: found for rank in facts if (found := _fed(facts[rank])) is not None}
@@ -76,20 +76,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=tuple(evidence),
         fixes=(_fix(first.loader, ranks=bool(alike), workers=bool(workers)),),
     )
-
-
-def _is_one_model(a: Analysis) -> bool:
-    """True if all ranks train copies of one model, and exchange nothing in which they could divide its batches among them."""
-    ranks = a.world_size
-    if ranks < 2 or len(a.rank_facts) != ranks:
-        return False
-    for facts in a.rank_facts.values():
-        if not any(made.get("world_size") == ranks for made in facts.get("ddp", ())):
-            return False
-        for site in facts.get("collectives", ()):
-            if 1 < site.get("group_size", 0) < ranks or site.get("kind") in _OF_PARTS:
-                return False
-    return True
 
 
 def _fed(facts: RankFacts) -> _Fed | None:

@@ -7,14 +7,16 @@ Fires when: evaluation takes ≥ 10 % of the time, more than once.
 Why it is slow: no training happens meanwhile; often evaluation runs with a small batch, few workers, or far too often.
 
 Evidence: time in evaluation, spread over the steps; its share of the run so far; the line of the loop that evaluates,
-found where the model that trains is put into `eval()` mode; the share of its batches during which autograd's graph grew.
+found where the model that trains is put into `eval()` mode; the share of its batches during which autograd's graph grew;
+check sums of its first batches, which show that all ranks of a DDP job evaluate the same samples.
 
 Fix: evaluate under `torch.no_grad()`, less often, on a subset in between, with a larger batch and enough workers. If
 starting the workers of its loader takes 15 % of it or more, keep them: `persistent_workers=True`, and the loader created
-once.
+once. If all ranks evaluate the same samples, or one evaluates while the others wait, distribute them.
 
 Estimate: evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the workers
-saves 1.75 to 3 times what starting them takes.
+saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the samples; at worst
+half of the time that this spares is lost to uneven parts.
 
 False alarms: a short trial run that evaluates once at its end.
 """
@@ -29,7 +31,8 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_EVALUATION_S, STEP_EVALUATION_START_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import idle_cores, model_of, where_of
+from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.rules.analysis_reading import copies_of_one_model, idle_cores, model_of, where_of
 from rn50_advisor.rules.loop.between_steps import on_ranks, ranks_that_spend
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -41,6 +44,7 @@ _START_SHARE_MIN = 0.15
 # cores: 1.8 to 3.0 of it in six evaluations of 64 to 2,048 samples, 39 to 93 % of the evaluation.
 _PERSISTENT_SAVES = (1.75, 3.0)
 _BATCHES_SHARE_MIN = 0.07
+_SPARED_AT_WORST = 0.5  # of what sharing an evaluation among the ranks would spare
 _SITES_SHOWN = 3
 _EVALUATION = "gap.evaluation"
 
@@ -58,6 +62,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if whose:
         change = "DistributedSampler(..., shuffle=False), counts summed with all_reduce"
         fixes.insert(0, Fix("distribute it across the ranks", change, site, "small change"))
+    elif _all_evaluate_the_same(a):
+        fixes.insert(0, _distribute(a))
     if restarting is not None:
         fixes.insert(0, _keep_workers(restarting))
     return Finding(
@@ -92,6 +98,32 @@ def _restarting(a: Analysis) -> LoaderFacts | None:
     started = a.by_rank(STEP_EVALUATION_START_S)
     most = max((seconds / spent[rank] for rank, seconds in started.items() if spent.get(rank)), default=0.0)
     return loader if loader is not None and not loader.lives_on and most >= _START_SHARE_MIN else None
+
+
+def _all_evaluate_the_same(a: Analysis) -> bool:
+    """True if the first batches that each rank evaluates are the same, in the order of the data set: several, not one again and again."""
+    if not copies_of_one_model(a):
+        return False
+    evaluated = [_evaluated(facts) for facts in a.rank_facts.values()]
+    return evaluated[0] is not None and len(set(evaluated[0])) > 1 and all(each == evaluated[0] for each in evaluated)
+
+
+def _evaluated(facts: RankFacts) -> list[int] | None:
+    found = facts.get("first_evaluated")
+    loaders = facts.get("loaders", ())
+    loader = next((one for one in loaders if found and one.get("id") == found["loader"]), None)
+    in_order = loader is not None and loader.get("sampler") == "SequentialSampler" and not loader.get("batch_sampler")
+    return found["digests"] if found and in_order else None
+
+
+def _distribute(a: Analysis) -> Fix:
+    loader = _loader(a)
+    return Fix(
+        f"distribute it: each of {a.world_size} ranks evaluates the same samples",
+        "DataLoader(..., sampler=DistributedSampler(dataset, shuffle=False)), counts summed with all_reduce",
+        None if loader is None else where_of(loader),
+        "small change",
+    )
 
 
 def _keep_workers(loader: LoaderFacts) -> Fix:
@@ -135,12 +167,20 @@ def _details(a: Analysis) -> Iterator[Evidence]:
     if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN:
         note = "of the evaluation's batches: activations are kept for a backward pass that never runs"
         yield Evidence("autograd recording", a.evaluated_with_gradients, "share", _RECORDED_SHARE_MIN, note)
+    if _all_evaluate_the_same(a):
+        yield Evidence(
+            "ranks that evaluate the same", float(a.world_size), "", 2.0, "by check sums of their first batches"
+        )
 
 
 def _saving(a: Analysis, *, kept: bool) -> Saving:
     if kept:
         best, worst = (_step_with(a, starts=times) for times in reversed(_PERSISTENT_SAVES))
         return model_of(a).saving(model_of(a).at_best(best), worst, "persistent workers between evaluations")
+    if _all_evaluate_the_same(a):
+        part = 1.0 / a.world_size
+        best, worst = (_step_with(a, share=share) for share in (part, 1.0 - _SPARED_AT_WORST * (1.0 - part)))
+        return model_of(a).saving(model_of(a).at_best(best), worst, f"{a.world_size} ranks share the evaluation")
     best, worst = (_step_with(a, share=share) for share in (0.1, 0.5))
     return model_of(a).saving(model_of(a).at_best(best), worst, "half as often, down to a tenth")
 

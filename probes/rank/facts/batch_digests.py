@@ -1,4 +1,5 @@
-"""Check sums of a training loader's first batches: by them ranks, or the workers of one loader, are seen to get the same samples.
+"""Check sums of the first batches of a training loader and of one that evaluates: by them ranks, or the workers of one loader, are seen
+to get the same samples.
 
 Batches are only read, and nothing here draws random numbers.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 BATCHES = 16
+EVALUATED = 4
 STREAM = "_InfiniteConstantSampler"  # torch's sampler for an IterableDataset
 _ROUNDS = 4  # of a stream: one batch from each worker
 _BATCHES_MAX = 48
@@ -50,12 +52,7 @@ class BatchDigests:
             if not training or kinds.get(self._loader) == TRAINING:
                 return
             self._begin(loader)
-        digest = None
-        try:
-            digest = _digest(sys.modules["torch"], batch) if training else None
-        except Exception as error:  # a class of tensors that cannot be read in this way
-            reraise_signal_exception()
-            self._facts.miss("batch digests: %s" % type(error).__name__)
+        digest = _checked(self._facts, batch) if training else None
         if digest is None:
             self.end()
             return
@@ -80,6 +77,36 @@ class BatchDigests:
     def end(self) -> None:
         """Called before a batch may be missed: those after it would not follow the ones before."""
         self.open = False
+
+
+class EvaluatedDigests:
+    """The same of the first loader that evaluates. `open`: more are wanted."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.open = True
+        self._facts = facts
+        self._found: FirstBatches | None = None
+
+    def batch(self, loader: int, batch: Any) -> None:
+        """Called with each batch that is fetched for an evaluation while `open`."""
+        if self._found is None:
+            self._found = {"loader": loader, "digests": []}
+        digest = _checked(self._facts, batch) if loader == self._found["loader"] else None
+        if digest is None:
+            self.open = False
+            return
+        self._found["digests"].append(digest)
+        self._facts.values["first_evaluated"] = self._found
+        self.open = len(self._found["digests"]) < EVALUATED
+
+
+def _checked(facts: Facts, batch: Any) -> int | None:
+    try:
+        return _digest(sys.modules["torch"], batch)
+    except Exception as error:  # a class of tensors that cannot be read in this way
+        reraise_signal_exception()
+        facts.miss("batch digests: %s" % type(error).__name__)
+        return None
 
 
 def _digest(torch: Any, batch: Any) -> int | None:

@@ -13,6 +13,10 @@ def between(*arguments: str, ranks: int = 2) -> Job:
     return Job("faults/jobs/loop/between_steps.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
 
+def validating(*arguments: str) -> Job:
+    return Job("faults/jobs/ranks/validating.py", arguments, ranks=2, start="one by one")
+
+
 def before_update(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/loop/before_update.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
@@ -249,6 +253,29 @@ SCENARIOS = (
         between("--evaluate-every=20", "--evaluate-batches=9", *ALONE, ranks=0),
         strength="just above",
         fixed=between("--evaluate-every=60", "--evaluate-batches=9", *ALONE, ranks=0),
+    ),
+    fault(
+        "all-ranks-validate-everything",
+        "LOP003",
+        validating(),
+        line="DataLoader(held_out",
+        says="distribute it",
+        fixed=validating("--share"),
+    ),
+    fault(
+        "all-ranks-validate-a-little-of-everything",
+        "LOP003",
+        validating("--held-out=1536"),
+        strength="just above",
+        line="DataLoader(held_out",
+        says="distribute it",
+        fixed=validating("--held-out=1536", "--share"),
+    ),
+    fault(
+        "all-ranks-validate-everything-seldom",
+        "LOP003",
+        validating("--held-out=1024", "--every=40"),
+        strength="just below",
     ),
     seeded("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
     seeded(

@@ -114,3 +114,46 @@ def test_lop003_spares_the_ranks_that_wait_for_the_one_that_evaluates() -> None:
     waiting = saving(0.3)
     assert waiting.speedup[0] > 1.15 and waiting.speedup[1] > 1.3
     assert saving(0.0).speedup[1] >= waiting.speedup[1] > saving(0.5).speedup[1], "the rest is its own work"
+
+
+def evaluated_by(digests: dict[int, list[int]], *, ddp: bool = True, **of_loader: Any) -> Analysis:
+    """Two ranks, each with a loader that evaluates; the check sums of its first batches."""
+    described = {"id": 3, "training": False, "sampler": "SequentialSampler", "batch_sampler": None, **of_loader}
+    facts: dict[str, Any] = {
+        str(rank): {
+            "ddp": [{"world_size": 2}] if ddp else [],
+            "loaders": [described],
+            "first_evaluated": {"loader": 3, "digests": found},
+        }
+        for rank, found in digests.items()
+    }
+    return lop003(facts=facts)
+
+
+def test_ranks_that_evaluate_the_same_samples_are_to_share_them() -> None:
+    finding = found("LOP003", evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}))
+    assert finding.fixes[0].title == "distribute it: each of 2 ranks evaluates the same samples"
+    assert finding.fixes[0].where == Where(SCRIPT, 60) and "DistributedSampler" in finding.fixes[0].change
+    assert finding.saving is not None
+    worst, best = finding.saving.seconds_per_step
+    assert worst == pytest.approx(0.3 / 4) and best >= 0.3 / 2
+    assert any(evidence.metric == "ranks that evaluate the same" for evidence in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        evaluated_by({0: [7, 8, 9], 1: [4, 5, 6]}),
+        evaluated_by({0: [7, 8, 9], 1: [7, 8]}),
+        evaluated_by({0: [7, 7], 1: [7, 7]}),
+        evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, sampler="DistributedSampler"),
+        evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, batch_sampler="ShardedBatches"),
+        evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, ddp=False),
+        evaluated_by({0: [7, 8, 9]}),
+    ],
+    ids=["others", "unlike numbers", "one batch", "distributed", "own batches", "parts of a model", "one rank"],
+)
+def test_ranks_that_may_evaluate_different_samples_are_not(made: Analysis) -> None:
+    finding = found("LOP003", made)
+    assert "distribute" not in finding.fixes[0].title
+    assert finding.saving is not None and finding.saving.seconds_per_step[0] == pytest.approx(0.15)

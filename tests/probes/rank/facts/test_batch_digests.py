@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts.batch_digests import BATCHES, STREAM, BatchDigests  # noqa: E402
+from rn50_advisor.probes.rank.facts.batch_digests import BATCHES, EVALUATED, STREAM, BatchDigests, EvaluatedDigests  # noqa: E402
 from rn50_advisor.probes.rank.steps.step_account import EVALUATING, TRAINING  # noqa: E402
 from stub_training import Training  # noqa: E402
 
@@ -193,3 +193,35 @@ def test_no_mark_is_only_noted_while_batches_count(tmp_path: Path) -> None:
     assert not training.buffered() and recorder.facts.values["first_batches"]["loader"] == 0
     recorder.thread_changed(training.account)
     assert training.buffered() and len(recorder.facts.values["first_batches"]["digests"]) == 1
+
+
+def evaluated(*batches: Any, loader: int = 5) -> dict[str, Any]:
+    paper = Paper()
+    digests = EvaluatedDigests(paper)  # type: ignore[arg-type]
+    for each in batches:
+        if digests.open:
+            digests.batch(loader, each)
+    return paper.values
+
+
+def test_the_first_batches_of_an_evaluation_have_check_sums_of_their_own() -> None:
+    found = evaluated(*map(batch, range(9)))
+    assert found == {"first_evaluated": {"loader": 5, "digests": Job().give(*map(batch, range(EVALUATED)))}}
+    assert evaluated("a name") == {}
+
+
+def test_another_loader_ends_the_list_of_an_evaluation() -> None:
+    paper = Paper()
+    digests = EvaluatedDigests(paper)  # type: ignore[arg-type]
+    digests.batch(5, batch(1))
+    digests.batch(6, batch(2))
+    assert not digests.open and len(paper.values["first_evaluated"]["digests"]) == 1
+
+
+def test_batches_of_evaluations_are_told_from_those_of_the_training(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    values = training.recorder.facts.values
+    training.recorder.loading.fetch_end((training.account, True, 0), batch(1))
+    assert "first_evaluated" not in values
+    training.recorder.loading.fetch_end((training.account, False, 1), batch(2))
+    assert values["first_evaluated"]["loader"] == 1

@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions
 SHELLS = ("bash", "zsh", "fish")
-_RULE = re.compile(r"([a-z][a-z0-9]{2}\d{3})_(\w+)")
+# What the letters of our rules' ids stand for.
+FAMILIES = {
+    "CMP": "compute",
+    "COM": "communication",
+    "CPU": "host CPUs",
+    "DAT": "data loading",
+    "DSK": "disks",
+    "GPU": "GPU clocks, memory and errors",
+    "H2D": "copies to the GPU",
+    "LOP": "training loop",
+    "MEM": "host memory",
+    "RUN": "failures and changes of a run",
+}
+_RULE = re.compile(r"([a-z][a-z0-9]{2}\d{3})_\w+")
 _SAFE = re.compile(r"[\w.+-]+")  # the shell would expand or split other names
 
 
@@ -43,7 +56,9 @@ def completion(context: click.Context, shell: str | None) -> None:
     if made_for is None:
         raise UsageError(f"no completion for {shell or 'an unknown shell'}", f"name one of {', '.join(SHELLS)}")
     root = context.find_root()
-    click.echo(made_for(root.command, {}, root.info_name or "rn50-advisor", COMPLETION_VARIABLE).source())
+    source = made_for(root.command, {}, root.info_name or "rn50-advisor", COMPLETION_VARIABLE).source()
+    # click's script for fish ends a description at its first comma.
+    click.echo(source.replace('string split "," ', 'string split --max 1 "," '))
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -59,6 +74,16 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
 def complete_rule(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     with contextlib.suppress(Exception):
         return _items(_rules(), incomplete.upper())
+    return []
+
+
+def complete_family(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Families, then rules once more than a family's letters were typed."""
+    with contextlib.suppress(Exception):
+        return _items(
+            _rules() if incomplete.upper() in FAMILIES or len(incomplete) > 3 else iter(FAMILIES.items()),
+            incomplete.upper(),
+        )
     return []
 
 
@@ -85,13 +110,14 @@ def given_run_dir(context: click.Context) -> Path:
 
 
 def _rules() -> Iterator[tuple[str, str]]:
-    """Ids and names of our rules, by the names of their modules."""
+    """Ids of our rules, by the names of their modules, and the rules' names: each module's first line."""
     from rn50_advisor import rules
 
     for place in rules.__path__:
         for file in sorted(Path(place).glob("*/*.py"), key=lambda file: file.name):
             if found := _RULE.fullmatch(file.stem):
-                yield found[1].upper(), found[2].replace("_", " ")
+                with file.open(encoding="utf-8") as source:
+                    yield found[1].upper(), source.readline().strip().strip('".')
 
 
 def _names_in(place: str) -> list[str]:

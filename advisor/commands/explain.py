@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rn50_advisor.advisor.commands.completion import complete_rule
+from rn50_advisor.advisor.commands.completion import FAMILIES, complete_family, complete_rule
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.model.wording.quantities import metric_list
@@ -20,19 +20,6 @@ from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 if TYPE_CHECKING:
     from rn50_advisor.rules.rule import Rule
 
-# What the letters of our rules' ids stand for.
-FAMILIES = {
-    "CMP": "compute",
-    "COM": "communication",
-    "CPU": "host CPUs",
-    "DAT": "data loading",
-    "DSK": "disks",
-    "GPU": "GPU clocks, memory and errors",
-    "H2D": "copies to the GPU",
-    "LOP": "training loop",
-    "MEM": "host memory",
-    "RUN": "failures and changes of a run",
-}
 _BY_COST = "by cost"
 _SEVERITY_WIDTH = len("critical–medium") + 2
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
@@ -61,7 +48,7 @@ def explain(rule: str | None) -> None:
 
 
 @click.command
-@click.argument("family", required=False)
+@click.argument("family", required=False, shell_complete=complete_family)
 @click.option("--family", "named", metavar="FAMILY", help="The same as FAMILY.")
 @click.option(
     "--needs", is_flag=True, help='Show the measurements each needs; without one of them it answers "not measured".'

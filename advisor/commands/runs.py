@@ -127,7 +127,7 @@ def _print(run_dir: Path, config: Path | None, *, limit: int | None, judge: bool
         paint(listing(rows, now_unix_s=time.time(), width=width), sys.stdout)
 
 
-@runs.command
+@runs.command(short_help="Remove runs.")
 @click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @common_options.run_dir
@@ -160,7 +160,7 @@ def rm(context: click.Context, *, names: tuple[str, ...], yes: bool, run_dir: Pa
             click.echo(f"  kept there, as the recording did not make it: {one_line(names_kept)}", err=True)
 
 
-@runs.command
+@runs.command(short_help="Print where a run is.")
 @common_options.which_run
 @common_options.run_dir
 @click.pass_context

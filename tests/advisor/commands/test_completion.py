@@ -49,6 +49,8 @@ def completed(line: str) -> list[str]:
         ("rn50-advisor report --form", ["plain,--format"]),
         ("rn50-advisor report --format h", ["plain,html"]),
         ("rn50-advisor explain dat00", [f"plain,DAT{number:03d}" for number in range(1, 10)]),
+        ("rn50-advisor rules d", ["plain,DAT", "plain,DSK"]),
+        ("rn50-advisor rules com00", [f"plain,COM{number:03d}" for number in range(1, 10)]),
         ("rn50-advisor report 2025", ["file,2025", f"plain,{NEW}", f"plain,{OLD}"]),
         ("rn50-advisor watch la", ["file,la", "plain,latest"]),
         ("rn50-advisor compare latest 20250101-0000", ["file,20250101-0000", f"plain,{OLD}"]),
@@ -97,6 +99,42 @@ def test_each_shell_gets_a_script(shell: str, monkeypatch: pytest.MonkeyPatch) -
     assert given.exit_code == 0 and COMPLETION_VARIABLE in given.stdout and "rn50-advisor" in given.stdout
     monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
     assert CliRunner().invoke(cli.cli, ["completion"], prog_name=cli.PROGRAM).stdout == given.stdout
+
+
+def described(line: str, shell: str) -> dict[str, str]:
+    """What stands beside each word that zsh or fish offers."""
+    words = {
+        "COMP_WORDS": line,
+        "COMP_CWORD": line.rsplit(" ", maxsplit=1)[-1] if shell == "fish" else str(len(line.split(" ")) - 1),
+    }
+    done = CliRunner().invoke(
+        cli.cli,
+        [],
+        prog_name=cli.PROGRAM,
+        env={**words, COMPLETION_VARIABLE: f"{shell}_complete"},
+        complete_var=COMPLETION_VARIABLE,
+    )
+    if shell == "fish":
+        rows = [line.split(",", 1)[1].split("\t") for line in done.stdout.splitlines()]
+        return {row[0]: row[1] for row in rows if len(row) > 1}
+    lines = done.stdout.splitlines()
+    return dict(zip(lines[1::3], lines[2::3], strict=True))
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_descriptions_are_whole_and_rules_have_their_names(shell: str) -> None:
+    rules = described("rn50-advisor explain DAT00", shell)
+    assert rules["DAT003"] == "Data loading: no workers"
+    assert described("rn50-advisor rules C", shell)["CMP"] == "compute"
+    parts = {**described("rn50-advisor runs ", shell), **described("rn50-advisor ", shell)}
+    assert {"list", "rm", "path", "compare"} <= set(parts)
+    assert {name for name, about in parts.items() if about.endswith("...")} == set()
+
+
+def test_fish_shows_descriptions_beyond_their_first_comma() -> None:
+    assert (
+        'string split --max 1 ","' in CliRunner().invoke(cli.cli, ["completion", "fish"], prog_name=cli.PROGRAM).stdout
+    )
 
 
 @pytest.mark.parametrize("usual", ["/bin/tcsh", ""])

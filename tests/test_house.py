@@ -160,7 +160,7 @@ def test_a_wheel_brings_one_name_and_all_files_and_works(tmp_path: Path) -> None
     kept = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in (*FOLDERS, "src"):
         shutil.copytree(ROOT / name, copied / name, symlinks=True, ignore=kept)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copied)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, copied]
     done = subprocess.run(build, capture_output=True, text=True, check=False)

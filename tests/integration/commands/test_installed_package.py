@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("packages")  # built once
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("advisor", "probes", "rules", "src")
-FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md")
+FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md")
 NO_INDEX = ("No matching distribution", "Could not find a version", "Failed to establish", "Temporary failure")
 
 
@@ -78,6 +79,8 @@ def test_the_metadata_is_fit_for_an_index(packages: dict[str, Path]) -> None:
         "Description-Content-Type: text/markdown",
     } <= set(metadata.splitlines())
     assert "Project-URL" not in metadata and readme.startswith("# rn50-advisor")
+    assert re.findall(r"\]\((?!https?:|#)", readme) == [], "an index has neither the pictures nor the pages"
+    assert "rn50-advisor run -- torchrun" in readme and "reading a report" in readme
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 
 _SLICES_MAX = 240
 _STEP_S_MIN = 1e-6  # of a row whose clock did not move
+_STEPS_AHEAD_MAX = 4  # by which the host is ahead of its GPU: what one queues without waiting for a result
 # Share of a usual step. A shorter extra wait of a first fetch is invisible on a line for the whole run.
 _EPOCH_START_SHARE = 0.5
 _LONGER_RATIO_MIN = 2.0  # the first rank with more than the longest rank's time over this represents all ranks
@@ -46,11 +47,13 @@ def timeline(
     counts = np.zeros(slices)
     lengths = np.zeros(slices)
     waits = np.zeros(slices)
-    for s in steps.values():
+    on_gpus = {p.rank for p in recording.processes if p.role == "rank" and recording.facts.get(p.pid, {}).get("cuda")}
+    for rank, s in steps.items():
         slot = np.clip(np.searchsorted(edges, s.end_ns, side="left") - 1, 0, slices - 1)
-        samples += spread(
-            s.columns["samples"], (s.start_ns - start) / 1e9, (s.end_ns - start) / 1e9, (edges - start) / 1e9
-        )
+        begin_s, end_s = (s.start_ns - start) / 1e9, (s.end_ns - start) / 1e9
+        if rank in on_gpus:
+            begin_s, end_s = on_the_gpu(begin_s, end_s, s.count)
+        samples += spread(s.columns["samples"], begin_s, end_s, (edges - start) / 1e9)
         np.add.at(counts, slot, s.count)
         np.add.at(lengths, slot, s.length)
         np.add.at(waits, slot, s.columns["input_wait"])
@@ -71,6 +74,18 @@ def timeline(
             )
         )
     return tuple(points)
+
+
+def on_the_gpu(begin_s: Array, end_s: Array, count: Array) -> tuple[Array, Array]:
+    """When the GPU does these steps: after it has waited, the host queues some steps in no time, and then waits for the GPU again.
+
+    A step shorter than the median leaves the GPU behind by the difference, a longer one lets it catch up.
+    """
+    usual_s = float(np.median((end_s - begin_s) / count))
+    balance = np.cumsum(usual_s * count - (end_s - begin_s))
+    behind = balance - np.minimum(np.minimum.accumulate(balance), 0.0)
+    behind = np.minimum(behind, _STEPS_AHEAD_MAX * usual_s)
+    return begin_s + np.concatenate([[0.0], behind[:-1]]), end_s + behind
 
 
 def spread(amounts: Array, start_s: Array, end_s: Array, edges_s: Array) -> Array:

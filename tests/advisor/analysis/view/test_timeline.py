@@ -51,6 +51,24 @@ def test_a_slow_step_draws_a_dip_as_long_as_it_is() -> None:
     assert max(p.samples_per_s or 0.0 for p in points) == pytest.approx(80.0, rel=0.05), "no burst where it ends"
 
 
+def ahead(millis: int) -> list[dict[str, float]]:
+    return plan(1, input_wait=0, forward=millis, backward=0, optimizer=0)
+
+
+# The host queues three steps ahead, computes in the GPU's pace, and waits for all of them at the next `.item()`.
+QUEUED = [*ahead(30), *ahead(70), *ahead(30), *(16 * ahead(100)), *ahead(270)]
+
+
+def test_steps_that_the_host_queues_ahead_of_its_gpu_draw_no_peak() -> None:
+    of_cpu, of_gpu = (
+        [p.samples_per_s or 0.0 for p in drawn(recording({0: QUEUED * 10}, facts={100: facts}))]
+        for facts in ({}, {"cuda": {"devices": 1}})
+    )
+    assert max(of_cpu) > 95.0, "a CPU has no queue: such steps were fast"
+    assert max(of_gpu) == pytest.approx(80.0, rel=0.01)
+    assert sum(of_gpu) == pytest.approx(sum(of_cpu)), "no sample is lost"
+
+
 def test_throughput_is_that_of_all_ranks() -> None:
     one, two = (drawn(recording({rank: plan(100) for rank in range(n)})) for n in (1, 2))
     assert two[3].samples_per_s == pytest.approx(2 * (one[3].samples_per_s or 0.0))

@@ -46,6 +46,7 @@ _MANY_GPUS = 4  # from here on those that are alike share a row
 
 class GpusPanel(Panel):
     TITLE = "GPUs"
+    HOLDS_HEIGHT = True
     grouped = True
 
     def titled(self, report: Report) -> str:
@@ -109,7 +110,7 @@ class AlarmingGpusPanel(GpusPanel):
 
     def show(self, report: Report | None) -> None:
         alarms = alarming(report) if report is not None else []
-        self.display = bool(alarms)
+        self.set_class(not alarms, "-none")  # not `display`, which the style sheet sets by width
         super().show(replace(report, gpus=tuple(alarms[:_ALARMS_SHOWN])) if report is not None else None)
 
     def titled(self, report: Report) -> str:
@@ -125,7 +126,7 @@ def _trouble(gpu: GpuStrip, width: int) -> Content:
     return line(
         (
             fit(f" ▲ GPU {gpu.index}{f' ({gpu.place})' if gpu.place else ''}{whose}: {gpu.trouble}", width),
-            "bold $warning",
+            "bold $text-warning",
         )
     )
 

@@ -87,7 +87,7 @@ def gpu_cell(gpu: GpuStrip, width: int) -> Content:
     )
     head = f"GPU {gpu.index:<3}"
     bar = max(width - len(head) - len(numbers) - 2, 0)
-    shown = (f"▲ {head[4:]:<5}", "bold $warning") if gpu.trouble else muted(head)
+    shown = (f"▲ {head[4:]:<5}", "bold $text-warning") if gpu.trouble else muted(head)
     return line(shown, meter(fraction(gpu.util_pct, 100), bar), numbers, "  ")
 
 

@@ -19,7 +19,7 @@ from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, stacked, un
 from rn50_advisor.advisor.tui.styles.phase_styles import ENDED, place
 
 ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
-    ("rank", lambda r: (0.0, r.rank)),
+    ("ordered by rank", lambda r: (0.0, r.rank)),
     ("late first", lambda r: (-(r.late_share or 0.0), r.rank)),
     ("slowest first", lambda r: (-(r.step_s or 0.0), r.rank)),
     ("longest in its phase first", lambda r: (-r.phase_for_s, r.rank)),
@@ -45,7 +45,7 @@ _NARROW = {
 }  # with hosts in eighty columns: how late a rank is must stay in sight
 _PADDING = 2  # of each column
 _ORDER_OF = {"rank": 0, "late": 1, "step time": 2, "for": 3}  # indices of ORDERS by column
-_PINNED = ", ▲ of the verdict on top"
+_PINNED = ", ▲ verdict's on top"
 _RIGHT = ("rank", "for", "step", "step time", "late", "pid")
 _BAR_AT_LEAST = 14
 
@@ -108,7 +108,7 @@ class RankTable(RowTable):
         head = line(*(f" {fit(name, width, name in _RIGHT)} " for name, width in _cells(shape)))
         self.fill(head, len(strips), lambda row: _row(strips[row], shape, len(shared)))
         of = f"{len(shared)} alike in one row (a: all) · " if shared else ""
-        self.border_title = self._titled(found, len(report.ranks), f"{of}ordered by {name}{_PINNED if pinned else ''}")
+        self.border_title = self._titled(found, len(report.ranks), f"{of}{name}{_PINNED if pinned else ''}")
 
     def group(self, grouped: bool) -> None:
         self.grouped = grouped

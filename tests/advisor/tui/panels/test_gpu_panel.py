@@ -179,3 +179,17 @@ async def test_without_a_list_of_processes_there_is_no_table_of_them() -> None:
         await pilot.press("4")
         await settle(app, pilot)
         assert not app.query_one("#gpu-processes").display
+
+
+@pytest.mark.parametrize(("size", "apart"), [((80, 24), True), ((120, 36), True), ((200, 56), False)])
+async def test_gpus_of_findings_stand_apart_only_where_no_other_panel_shows_them(
+    size: tuple[int, int], apart: bool
+) -> None:
+    made = samples.healthy()
+    gpus = (replace(made.gpus[0], trouble="throttled 60 %"), *made.gpus[1:])
+    async with shown(Reports(replace(made, gpus=gpus)), size) as (app, _):
+        text = screen_text(app)
+        assert ("GPUs of the findings" in text) == apart
+        assert text.count(": throttled 60 %") == 1
+    async with shown(Reports(made), size) as (app, _):
+        assert "GPUs of the findings" not in screen_text(app)

@@ -9,10 +9,12 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.style import Style
+from textual.visual import Visual
 
 import report_samples as samples
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.panels.panel import Line, Panel
+from rn50_advisor.advisor.tui.panels.panel import HELD_REPORTS, Line, Panel
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputChart
 from tui_doubles import Reports, screen_lines, screen_text, shown
 
@@ -136,3 +138,67 @@ async def test_a_line_that_cannot_be_drawn_says_so_and_the_others_stand() -> Non
         await pilot.pause()
         lines = screen_lines(app)
         assert lines[1].startswith("✖ cannot be shown: ValueError") and lines[2].startswith("2 broken")
+
+
+LINES = {
+    "plain": Content("no style"),
+    "wide characters": Content("模型 ✔").stylize("bold", 0, 2),
+    "styles within styles": Content.assemble("a ", ("bold", "bold $text-warning"), " b").stylize("$text-error", 1, 5),
+    "one that is cut": Content("x" * 50).stylize("bold", 30),
+    "a link": Content("train.py:88").stylize(Style.from_meta({"@click": "app.edit_fix"}), 0, 5),
+    "none": Content(""),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+async def test_a_line_is_drawn_as_the_library_draws_content(name: str) -> None:
+    class One(Panel):
+        def draw(self, report: Report, width: int) -> list[Content]:
+            return [Content("first"), LINES[name]]
+
+    class Drawn(App[None]):
+        def compose(self) -> ComposeResult:
+            yield One()
+
+    app = Drawn()
+    async with app.run_test(size=(40, 10)) as pilot:
+        panel = app.query_one(One)
+        panel.show(named("one"))
+        await pilot.pause()
+        [general] = Visual.to_strips(panel, LINES[name], 40, 1, panel.visual_style)
+        assert list(panel.render_line(1)) == list(general.apply_offsets(0, 1))
+
+
+class Rows(Panel):
+    """As many lines as the job's name has letters."""
+
+    HOLDS_HEIGHT = True
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        return [Content(letter) for letter in report.job.name]
+
+
+class RowsAbove(App[None]):
+    CSS = "Panel { height: auto; }"
+
+    def compose(self) -> ComposeResult:
+        yield Rows()
+        yield Said()
+
+
+async def test_rows_that_come_and_go_do_not_move_what_is_below() -> None:
+    app = RowsAbove()
+    async with app.run_test(size=(40, 10)) as pilot:
+        rows, below = app.query_one(Rows), app.query_one(Said)
+
+        async def after(report: Report) -> int:
+            rows.show(report)
+            await pilot.pause()
+            return below.region.y
+
+        assert await after(named("abc")) == 3
+        assert [await after(named("ab"[: 1 + n % 2])) for n in range(HELD_REPORTS)] == [3] * HELD_REPORTS
+        assert await after(named("a")) == 1
+        assert await after(named("abcd")) == 4
+        assert await after(named("ab")) == 4
+        assert await after(rows.report or named("")) == 2, "not a new report: the user asked for fewer rows"

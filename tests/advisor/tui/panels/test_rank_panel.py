@@ -68,7 +68,7 @@ async def test_sixty_four_ranks_stay_usable(size):
         await pilot.press("home")
         await settle(app, pilot)
         text = screen_text(app)
-        assert "ordered by late first" in text
+        assert "Ranks · 64 · late first" in text
         assert "97 %" in text
 
 
@@ -83,7 +83,7 @@ async def test_the_rank_of_the_verdict_is_pinned_and_of_many_the_late_come_first
         rows = [line.split() for line in screen_text(app).split("\n")]
         order = [(row[0], row[1]) for row in rows if len(row) > 5 and row[1] in "▲▶"]
         assert order[:3] == [("41", "▲"), ("50", "▶"), ("0", "▶")]
-        assert "ordered by late first, ▲ of the verdict on top" in screen_text(app)
+        assert "late first, ▲ verdict's on top" in screen_text(app)
 
 
 def test_ranks_are_pinned_only_if_they_are_few() -> None:

@@ -29,7 +29,7 @@ _MAD_TO_SIGMA = 1.4826
 def iterative_baseline(values: Sequence[float], better: Better) -> float:
     """Returns the mean of the values that are not more than 5 % worse than it. Raises ValueError without values."""
     if not values:
-        raise ValueError("a baseline of nothing")
+        raise ValueError("an empty baseline")
     kept = np.asarray(values, dtype=np.float64)
     while True:
         mean = float(kept.mean())

@@ -97,7 +97,7 @@ def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> 
             items.append(item)
         return [*items, TriageGap(title, f"not finished after {seconds:.0f} s", _HINT)]
     except EOFError:
-        return [*items, TriageGap(title, "its process ended early", "see dmesg for what ended it")]
+        return [*items, TriageGap(title, "its process exited early", "see dmesg for what ended it")]
     finally:
         receive.close()
         _end(pid, asked=not whole)

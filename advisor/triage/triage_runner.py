@@ -90,7 +90,9 @@ def triage(setting: TriageOptions, announce: Announce) -> Triage:
     for number, group in enumerate(groups, start=2):
         announce(group.title, number, len(groups) + 1)
         if setting.left_s <= 0.0:
-            items.append(TriageGap(group.title, "no time was left for it", "the gaps above show what took so long"))
+            items.append(
+                TriageGap(group.title, "skipped: the time limit was reached", "the gaps above show what took so long")
+            )
             continue
         # later groups need time too
         left = setting.left_s / (1 if group is groups[-1] else 2)
@@ -143,10 +145,10 @@ def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
         return unproved(item, f"{unknown}: measure on the host") if item.remedy == "hand-back" else item
     others = taken_from_us(stretch.others_cores, len(watch.cores), allowed)
     if others > (processor.others_band(allowed).hi or 0.0):
-        busy = f"others kept {fmt.number(others)} of the {allowed:g} cores busy while it was measured"
+        busy = f"other processes kept {fmt.number(others)} of the {allowed:g} cores busy while it was measured"
         return unproved(item, f"{busy}: measure again when the machine is idle")
     if item.ran_share is not None and item.ran_share < RAN_SHARE:
-        held = f"our processes had a core for {fmt.share(item.ran_share)} of the time, and nobody else used them"
+        held = f"our processes had a core for {fmt.share(item.ran_share)} of the time, and no other process used them"
         return unproved(item, f"{held}: something outside stops us, such as a quota around this container")
     return item
 

@@ -33,7 +33,11 @@ def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     devices = within(patience_s, reader.meet)
     if devices is None:
         late = patience_s < DRIVER_ANSWERS_S
-        yield TriageGap("gpu.*", "there was no time left to query the driver") if late else wedged(patience_s)
+        yield (
+            TriageGap("gpu.*", "the time limit was reached before the driver was queried")
+            if late
+            else wedged(patience_s)
+        )
         return
     if not devices:
         gaps = reader.gaps()

@@ -44,23 +44,21 @@ def usable(
     elif done.why:
         yield _gap(done.why)
     elif visible is None:
-        yield fact(NAME, float(count), "GPUs", hint="CUDA devices, of which MIG shows one at a time")
+        yield fact(NAME, float(count), "GPUs", hint="CUDA devices; with MIG a process sees one at a time")
     else:
         yield judged(NAME, float(count), "GPUs", _band(visible))
 
 
 def wedged(seconds: float) -> Found:
     why = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_RESET_HINT}"
-    return Found(
-        Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", why), "fix", why=why
-    )
+    return Found(Check("gpu.driver_answers", "no", "", Band(source="a responding driver"), "bad", why), "fix", why=why)
 
 
 def _not_begun(done: MeasuredGpus, longest_s: float) -> str:
     """Returns the reason why CUDA shows no devices; empty if it shows some, or if only the time was too short."""
     listed = done.first("devices")
     if listed is not None:
-        return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'it sees no GPU'}"
+        return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'no GPU is visible'}"
     if done.silent_s:
         return f"CUDA has not started within {done.silent_s:.0f} s" if _hangs(done, longest_s) else ""
     return f"CUDA does not start: {done.why or 'it says nothing'}"

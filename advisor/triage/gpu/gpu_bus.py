@@ -19,7 +19,7 @@ _NVIDIA, _DISPLAY = (
     "0x10de",
     ("0x0300", "0x0302"),
 )  # VGA and 3D controllers; a board's sound and USB are functions of their own
-_BAND = Band(None, 0.0, "the driver offers each GPU on the PCI bus")
+_BAND = Band(None, 0.0, "the driver lists every GPU on the PCI bus")
 # Errors for a GPU that others may use, and for things missing in this container but not in the machine.
 _FORBIDDEN = tuple(ERRORS[name][0] for name in ("NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"))
 _NO_DRIVER = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
@@ -61,7 +61,9 @@ def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path =
         return
     what = "; ".join(dict.fromkeys(f"GPU {gap.scope.removeprefix('gpu:')}: {gap.reason}" for gap in refused))
     where = f"on the bus at {', '.join(unlisted)}" if unlisted else ""
-    why = f"{count} of {len(devices) + count} GPUs are not offered by the driver: {'; '.join(filter(None, (what, where)))}"
+    why = (
+        f"{count} of {len(devices) + count} GPUs are not listed by the driver: {'; '.join(filter(None, (what, where)))}"
+    )
     yield judged(NAME, float(count), "GPUs", _BAND, remedy="hand-back", strict=True, hint=why, why=why)
 
 
@@ -72,7 +74,7 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
     functions = on_bus(root)
     absent = _part_of(functions, root) or any(word in gap.reason for word in _NO_DRIVER)
     if functions and gap.scope == "host" and not absent:
-        why = f"{len(functions)} NVIDIA GPUs are on the PCI bus, but none can be used: {gap.reason}: {gap.hint}"
+        why = f"{len(functions)} NVIDIA GPUs are on the PCI bus, but none is usable: {gap.reason}: {gap.hint}"
         yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", why), "fix", why=why)
 
 

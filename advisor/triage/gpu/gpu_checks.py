@@ -48,7 +48,7 @@ def seen(recording: Recording, a: Analysis, gpu: Gpu) -> Iterator[Item]:
         yield fact(f"{here}.memory_used_bytes", float(used.value[0]), "bytes", hint=hint)
     limit, usual = of_gpu(a, GPU_POWER_LIMIT_W, gpu), gpu.power_limit_default_w
     if limit is not None and usual:
-        hint = f"GPU {gpu.index} may take {limit:.0f} W, its board is made for {usual:.0f}: nvidia-smi -i {gpu.index} -pl {usual:.0f}"
+        hint = f"GPU {gpu.index} may take {limit:.0f} W, the board's default is {usual:.0f}: nvidia-smi -i {gpu.index} -pl {usual:.0f}"
         band = Band((1 - _LOWERED.value) * usual, None, f"rule GPU002: {_LOWERED.why}")
         yield judged(f"{here}.power_limit_w", limit, "W", band, remedy="fix", strict=True, hint=hint, why=hint)
     for measure, unit in ((GPU_NVLINK_CRC_PER_S, "errors/s"), (GPU_NVLINK_RECOVERIES, "events")):

@@ -108,7 +108,7 @@ def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         hint = "a limit on address space (ulimit -v) or on memory refused them"
         yield TriageGap("memory.copy_gb_per_s", f"no room for arrays of {fmt.bytes_(ARRAY_BYTES)}", hint)
         return
-    hint = f"copying memory takes {1 / max(alone, 1e-9):.2g} s a GB on one core: another job on the socket, or a slower kind of machine"
+    hint = f"copying memory takes {1 / max(alone, 1e-9):.2g} s per GB on one core: another job on the socket, or a slower kind of machine"
     yield judged(
         "memory.copy_gb_per_s",
         alone,

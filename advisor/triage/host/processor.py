@@ -130,7 +130,7 @@ def _pressure(idle: LoadInterval) -> Iterator[Item]:
     if memory is None:
         yield TriageGap("psi.memory_share", "no /proc/pressure", "Linux 4.20 with CONFIG_PSI, or psi=1 at boot")
         return
-    hint = "processes wait for memory while nothing trains: find what uses it, or get more memory"
+    hint = "processes wait for memory while nothing trains: find what uses it, or add memory"
     limit = MEMORY.thresholds["pressure"]
     band = Band(None, limit.value, f"rule MEM001: {limit.why}")
     yield judged("psi.memory_share", memory, "share", band, remedy="fix", hint=hint, why=hint)
@@ -146,7 +146,9 @@ def _heat(whole: LoadInterval) -> Iterator[Item]:
         )
         return
     hint = "cores lowered their clocks because of heat while they were measured"
-    yield judged("cpu.thermal_events", float(events), "events", Band(None, 0.0, "a cooled machine has none"), hint=hint)
+    yield judged(
+        "cpu.thermal_events", float(events), "events", Band(None, 0.0, "none with sufficient cooling"), hint=hint
+    )
 
 
 def nominal_mhz(root: Path = Path("/")) -> float | None:

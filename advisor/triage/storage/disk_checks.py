@@ -124,14 +124,16 @@ def _late(name: str, folder: Path, touch: Callable[[], object]) -> Item:
     if within(_ANSWERS_S, touched) is None:
         return _hung(name, folder)
     return TriageGap(
-        name, f"{folder} was still being measured when time ran out", "it is slow, or there was little time left for it"
+        name, f"{folder} was still being measured when time ran out", "it is slow, or the time limit was near"
     )
 
 
 def _hung(name: str, folder: Path) -> Found:
     """The result for a hung place, which is not accessed again: any access would block, too."""
-    why = f"{folder} does not answer, and would block a training job too; check its server or disk (dmesg), or mount it again"
-    return Found(Check(name, "no", "", Band(source="a folder that answers"), "bad", why), "fix", why=why)
+    why = (
+        f"{folder} does not answer, and would block a training job too; check its server or disk (dmesg), or remount it"
+    )
+    return Found(Check(name, "no", "", Band(source="a responding folder"), "bad", why), "fix", why=why)
 
 
 def _gaps(names: Iterable[str], reason: str, hint: str) -> Iterator[TriageGap]:

@@ -77,7 +77,7 @@ triages: $(DEV) ## what `triage --quick` says of this machine, and of it with on
 	@$(BIN)/python tests/bench/triages.py --markdown tests/bench/TRIAGE.md
 
 faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (some 310 scenarios, one after the other, in about 75 minutes)
-	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
+	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md --verdicts samples/faults/verdicts.json.gz
 
 clean: ## remove the demo's images and runs, and all caches
 	rm -rf .demo .faults build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from samples.faults import kept_verdicts
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.results import (
     advisor_state,
@@ -73,6 +74,13 @@ def choose(patterns: Sequence[str], suite: Suite) -> list[Scenario]:
     help="Run nothing: take what earlier calls wrote with --json as repetitions; may be given several times.",
 )
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Keep the runs here.")
+@click.option("--judge-only", is_flag=True, help="Leave out the jobs with the fix: no gain is measured.")
+@click.option(
+    "--verdicts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the right verdicts here, beside those of other scenarios; a test reads them off the screen.",
+)
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
 def main(
     *,
@@ -86,6 +94,8 @@ def main(
     go_on: bool,
     merge: tuple[Path, ...],
     keep: Path | None,
+    judge_only: bool,
+    verdicts: Path | None,
     folder: Path,
 ) -> None:
     """Run labelled faults on real training jobs and say how often the verdict was right."""
@@ -105,9 +115,14 @@ def main(
         else:
             results += read_json(json_file) if go_on and json_file and json_file.exists() else []
             have = {(result.scenario, result.repetition) for result in results}
-            todo = [(s, n) for n, s in itertools.product(range(repeat), chosen) if (s.name, n) not in have]
+            run = [replace(scenario, remedy=None) for scenario in chosen] if judge_only else chosen
+            todo = [(s, n) for n, s in itertools.product(range(repeat), run) if (s.name, n) not in have]
             with open_bench(folder, keep) as bench:
-                run_all(todo, bench, results, json_file, console)
+                try:
+                    run_all(todo, bench, results, json_file, console)
+                finally:
+                    if verdicts and bench.verdicts:
+                        kept_verdicts.write({**kept_verdicts.read(verdicts), **bench.verdicts}, verdicts)
     except Interrupted as stopped:
         console.print(f"Stopped by {stopped}. Nothing is left running.")
         sys.exit(128 + stopped.signum)

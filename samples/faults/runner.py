@@ -19,9 +19,11 @@ from rn50_advisor.advisor.model.recorded_report import recorded_saving
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree
 from rn50_advisor.advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners
+from samples.faults.kept_verdicts import document
 from samples.faults.leftovers import sweep
 from samples.faults.neighbours import between, read_ticks
 from samples.faults.observe import JobWentWrong, Observation, observe, play
@@ -63,10 +65,14 @@ class FixedRun:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Folders for jobs: `folder` belongs to this process, images are beside it; runs are copied to `keep` if it is given."""
+    """Folders for jobs: `folder` belongs to this process, images are beside it; runs are copied to `keep` if it is given.
+
+    `verdicts`: documents of the right verdicts, by scenario.
+    """
 
     folder: Path
     keep: Path | None = None
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
     fixed_runs: list[FixedRun] = field(default_factory=list)
 
 
@@ -113,6 +119,8 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
     except JobWentWrong as what:
         return unfinished(scenario, repetition, str(what))
     result = replace(describe(scenario, seen, result), attempts=attempts)
+    if result.right and seen.report["verdict"]["rule"]:
+        bench.verdicts[scenario.name] = document(diagnose(seen.recording))
     if scenario.remedy is None:
         return result
     try:

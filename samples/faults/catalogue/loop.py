@@ -17,6 +17,10 @@ def validating(*arguments: str) -> Job:
     return Job("faults/jobs/ranks/validating.py", arguments, ranks=2, start="one by one")
 
 
+def twice(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/twice.py", arguments)
+
+
 def before_update(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/loop/before_update.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
@@ -277,6 +281,29 @@ SCENARIOS = (
         validating("--held-out=1024", "--every=40"),
         strength="just below",
     ),
+    fault(
+        "model-called-again-for-the-accuracy",
+        "LOP016",
+        twice("--for=accuracy"),
+        line="accuracy(model(inputs), labels)",
+        fixed=twice("--for=accuracy", "--once"),
+    ),
+    fault(
+        "encoder-called-again-for-a-second-loss",
+        "LOP016",
+        twice("--for=loss"),
+        line="again = self.encoder(inputs)",
+        fixed=twice("--for=loss", "--once"),
+    ),
+    fault(
+        "distances-computed-again",
+        "LOP016",
+        twice("--for=distances"),
+        line="torch.cdist(outputs, outputs).argsort",
+        fixed=twice("--for=distances", "--once"),
+        strength="just above",
+    ),
+    fault("model-with-dropout-called-twice", "LOP016", twice("--for=accuracy", "--dropout=0.1"), strength="just below"),
     seeded("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
     seeded(
         "pause",

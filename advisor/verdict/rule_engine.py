@@ -198,8 +198,8 @@ def _verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[O
 
 
 def _summary(finding: Finding) -> str:
-    notes = "; ".join(evidence_words.phrase(e) for e in finding.evidence[:2] if e.note)
-    parts = [notes[:1].upper() + notes[1:]] if notes else []
+    notes = "; ".join(evidence_words.sentence(e) for e in finding.evidence[:2] if e.note)
+    parts = [evidence_words.begun(notes)] if notes else []
     if finding.fixes:
         parts.append(fix_sentence(finding.fixes[0]))
     if finding.saving is not None and not finding.fatal:

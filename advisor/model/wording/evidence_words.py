@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from rn50_advisor.advisor.model.findings import Evidence
-from rn50_advisor.advisor.model.wording.quantities import quantity, share
+from rn50_advisor.advisor.model.wording.quantities import metric_words, quantity, share
+
+_BARE_SHARE = re.compile(r"[\d.]+ % of (?:a [^,;]* step|the step|the time)(?:[,;]|$)")  # of what, the metric says
+
+
+def sentence(e: Evidence) -> str:
+    """The note where no column names the metric: `input wait: 36 % of a 997 ms step`."""
+    bare = e.form == "alone" and _BARE_SHARE.match(e.note)
+    return f"{metric_words(e.metric)}: {e.note}" if bare else phrase(e)
+
+
+def begun(words: str) -> str:
+    """With a capital, as a sentence begins, unless it begins with a name of the user's: `train_step`, `.item()`."""
+    first = words.partition(" ")[0].rstrip(":,;")
+    return words[:1].upper() + words[1:] if first.isalpha() else words
 
 
 def phrase(e: Evidence) -> str:

@@ -12,7 +12,7 @@ from textual.style import Style
 from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.check_words import is_preliminary
-from rn50_advisor.advisor.model.wording.evidence_words import phrase
+from rn50_advisor.advisor.model.wording.evidence_words import begun, sentence
 from rn50_advisor.advisor.model.wording.gain_words import gain, speedup
 from rn50_advisor.advisor.model.wording.quantities import amount, counted, metric_words, shorten_path
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted
@@ -20,7 +20,6 @@ from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, m
 LABEL = 6  # cells of `GAIN  `
 _EVIDENCE_SHOWN = 2
 _PLACE_CELLS_MIN = 16
-_BARE_SHARE = re.compile(r"[\d.]+ % of (?:a [^,;]* step|the step|the time)(?:[,;]|$)")  # of what, the metric says
 _ENDS = re.compile(r"[;.,] ")  # where a sentence may be left
 
 
@@ -103,15 +102,13 @@ def _why(report: Report, finding: Finding | None, width: int) -> str:
     words = (f"on {', '.join(hosts)}: " if hosts else "") + told[0]
     for text in told[1:_EVIDENCE_SHOWN]:
         words += f"; {text}" if cell_len(f"{words}; {text}") <= width else ""
-    first = words.partition(" ")[0].rstrip(":,;")
-    return words[:1].upper() + words[1:] if first.isalpha() else words  # not train_step nor .item()
+    return begun(words)
 
 
 def _told(e: Evidence) -> str:
     if not e.note:
         return f"{metric_words(e.metric)} {amount(e.value, e.unit, e.metric)}" if e.value else ""
-    bare = e.form == "alone" and _BARE_SHARE.match(e.note)
-    return f"{metric_words(e.metric)}: {e.note}" if bare else phrase(e)
+    return sentence(e)
 
 
 def _gain(report: Report, width: int) -> str:

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.store.run_folders import list_runs, not_read, path_of,
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.schema import FILE_NAME
 from rn50_advisor.advisor.traces.trace_content import Progress, looks_like_a_trace
-from rn50_advisor.advisor.traces.trace_files import read_traces, traces_in
+from rn50_advisor.advisor.traces.trace_files import EVENTS_HINT, TRACE_SUFFIXES, read_traces, traces_in
 
 _RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is redrawn every few seconds
 _STEPS_TO_IDENTIFY = 1  # per rank: enough to identify the run's job
@@ -58,6 +58,8 @@ def read_job(
     """
     if looks_like_a_trace(path) or (_is_folder_of_runs(path) and not runs_in(path)):
         return read_traces([path], progress)
+    if path.is_file() and path.name.endswith(TRACE_SUFFIXES):
+        raise NotARun(f"{path} is neither a run nor a trace of torch.profiler: no event of one is in it", EVENTS_HINT)
     if _is_folder_of_runs(path):
         path, *others = found = newest_job(runs_in(path), path)
         if others:

@@ -20,7 +20,8 @@ from rn50_advisor.advisor.traces.trace_json import read_trace_file
 from rn50_advisor.advisor.traces.trace_recording import recording_of
 from rn50_advisor.advisor.traces.traced_rank import TracedRank, of_rank, traced_rank
 
-_SUFFIXES = (".json", ".json.gz")
+TRACE_SUFFIXES = (".json", ".json.gz")
+EVENTS_HINT = "torch.profiler's export_chrome_trace or tensorboard_trace_handler writes them"
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_ .]?(\d{1,6})", re.IGNORECASE)
 _TENSORBOARD = re.compile(r"^(?P<worker>.+?)(?:\.(?P<stamp>\d{9,}))?\.pt\.trace\.json(?:\.gz)?$")
 _FILES_MAX = 4096
@@ -51,7 +52,7 @@ def traces_in(folder: Path) -> list[Path]:
 
 def _directly_in(folder: Path) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+        found = sorted(path for path in folder.iterdir() if path.name.endswith(TRACE_SUFFIXES) and path.is_file())
     except OSError:
         return []
     return [path for path in found[:_FILES_MAX] if looks_like_a_trace(path)]

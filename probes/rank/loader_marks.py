@@ -97,9 +97,11 @@ class LoaderMarks:
         recorder = self._recorder
         if account.step == 0:
             recorder.precision.begin()
+        computing = account.phase == FORWARD
         training = account.fetch_begin(loader, self.evaluating(), first)
         if training and recorder.gpu is not None:
-            recorder.gpu_mark("gap")
+            # several batches before a backward pass: stages of a pipeline, losses over batches
+            recorder.gpu_mark("forward" if computing and account.trains(loader) else "gap", fetches=True)
         account.self_ns += perf_counter_ns() - began
         return account, training, loader
 

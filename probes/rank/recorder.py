@@ -227,9 +227,9 @@ class Recorder(TrainingThread):
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
 
-    def gpu_mark(self, ended: str) -> None:
+    def gpu_mark(self, ended: str, *, fetches: bool = False) -> None:
         try:
-            self.gpu.mark(ended)  # type: ignore[union-attr]
+            self.gpu.mark(ended, fetches=fetches)  # type: ignore[union-attr]
         except Exception as error:
             self.gpu_failed(error)
 

@@ -39,7 +39,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE, GPU_PAIRS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import several_hosts, wire_left
+from rn50_advisor.rules.communication.comm_cost import several_hosts, variables_of, wire_left
 from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu, on_each_host, placed
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -116,7 +116,7 @@ class Answer:
 
 
 def _switched_off(a: Analysis, pairs: list[GpuPath]) -> Answer | None:
-    variables = a.meta.environment.get("variables", {})
+    variables = variables_of(a)
     name = next((name for name, off in _P2P_OFF.items() if variables.get(name) in off), "")
     if not name or not any(path.p2p == "OK" or path.path.startswith("NV") for path in pairs):
         return None

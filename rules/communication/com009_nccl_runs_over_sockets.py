@@ -37,6 +37,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     messages_of,
     path_of,
     several_hosts,
+    variables_of,
     wire_left,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -108,7 +109,7 @@ def _nccl_evidence(a: Analysis) -> Evidence:
 
 
 def _fixes(a: Analysis) -> tuple[Fix, ...]:
-    settings = {**(a.meta.environment.get("variables", {})), **(a.nccl.switches if a.nccl else {})}
+    settings = {**variables_of(a), **(a.nccl.switches if a.nccl else {})}
     off = next((name for name, value in _SWITCHED_OFF_BY.items() if settings.get(name) == value), "")
     fast = Fix(
         "install the network's plugin: aws-ofi-nccl for EFA, IB verbs for InfiniBand and RoCE",

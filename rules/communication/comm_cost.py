@@ -193,6 +193,13 @@ def several_hosts(a: Analysis) -> bool | None:
     return known
 
 
+def variables_of(a: Analysis) -> dict[str, str]:
+    """The environment in which the job was started, and what its ranks have beyond that: a script in between may set it."""
+    ranks = [facts.get("environment_rank", {}) for _, facts in sorted(a.rank_facts.items())]
+    of_ranks = {name: value for variables in reversed(ranks) for name, value in variables.items() if value is not None}
+    return {**a.meta.environment.get("variables", {}), **of_ranks}
+
+
 def path_of(a: Analysis, backend: str = "") -> Path | None:
     """The path of the job's backend, or of another. None if the connection between the ranks is unknown."""
     backend = backend or backend_of(a)

@@ -15,7 +15,8 @@ or the time in which no unit was active (GPM).
 Fix: fewer and longer kernels: a larger batch, `torch.compile`, CUDA graphs, a fused optimizer.
 
 Estimate: between half of the least idle time and all of the most. Where gaps between kernels are not seen, that is two thirds
-of what launching the layers takes: CUDA graphs are reported to make launch-bound training up to 3 times as fast.
+of what launching the layers takes: CUDA graphs are reported to make launch-bound training up to 3 times as fast. A loader
+that just keeps up with today's launches leaves no gain.
 
 False alarms: waiting for input and for copies is not counted, nor are phases in which the host waits for the GPU. A
 host that is held back (a CPU quota, neighbours, too many threads) launches slowly: its thread's wait for a core is
@@ -40,7 +41,13 @@ from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_IDLE_LAUN
 from rn50_advisor.advisor.model.measures.pace_measures import SYNC_BLOCKED_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of
-from rn50_advisor.rules.compute.compute_cost import KERNELS_SHARE_MIN, facts_of, fused_form, on_gpu_of
+from rn50_advisor.rules.compute.compute_cost import (
+    KERNELS_SHARE_MIN,
+    facts_of,
+    fused_form,
+    loading_floor_s,
+    on_gpu_of,
+)
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # CUDA graphs are reported to make launch-bound training up to 3 times as fast (NVIDIA, CUDA Graph Best Practice for PyTorch): kernels then
@@ -63,8 +70,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     idle = {rank: seconds for rank, seconds in estimates.items() if seconds is not None}
     if len(idle) < len(estimates):
         return NotMeasured(RULE.id, (GPU_UTIL_SHARE,))
-    best = _if_queued(a, {rank: most for rank, (_, most) in idle.items()})
-    worst = _if_queued(a, {rank: least / 2 for rank, (least, _) in idle.items()})
+    best = _if_queued(a, {rank: most for rank, (_, most) in idle.items()}, hopeful=True)
+    worst = _if_queued(a, {rank: least / 2 for rank, (least, _) in idle.items()}, hopeful=False)
     expected = (best + worst) / 2
     level = severity((step - expected) / step)
     likely = common({rank: sum(seconds) / 2 for rank, seconds in idle.items()})
@@ -147,14 +154,15 @@ def _basis(*, unseen: bool) -> str:
     return "the GPU no longer idles between kernels, or half as long"
 
 
-def _if_queued(a: Analysis, spared: dict[int, float]) -> float:
+def _if_queued(a: Analysis, spared: dict[int, float], *, hopeful: bool) -> float:
+    """The step if the GPU idled so much less in the passes, as far as loading keeps up."""
     model = model_of(a)
     changes: dict[tuple[int, str], float] = {}
     for rank, seconds in spared.items():
         whole = sum(model.own[rank][phase] for phase in COMPUTE)
         keep = max(0.0, 1.0 - seconds / max(whole, 1e-12))
         changes |= {(rank, phase): model.own[rank][phase] * keep for phase in COMPUTE}
-    return model.step_if(changes)
+    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:

@@ -128,10 +128,13 @@ def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
 def meets_within_passes(a: Analysis) -> bool:
     """True if GPUs meet in the middle of forward and backward: in synchronised batch norm, or in collectives that shard the model.
 
-    A stream that waits there for another rank looks like one that computes, unless its waits were timed.
+    A stream that waits there for another rank looks like one that computes, unless its waits were timed. Where no exchange was seen at all
+    (stages of a pipeline, collectives called from C++ or compiled code), they may meet anywhere.
     """
     if a.by_rank(COLLECTIVES_STREAM_S):
         return False
+    if exchange_is_unseen(a):
+        return True
     calls, norms, held = (
         a.by_rank(measure) for measure in (COLLECTIVES_CALLS, COLLECTIVES_NORM_CALLS, COLLECTIVES_HELD_S)
     )
@@ -140,6 +143,12 @@ def meets_within_passes(a: Analysis) -> bool:
         return False
     normed = min(norms.get(rank, 0.0) for rank in ranks) >= _NORM_CALLS_MIN
     return normed or (a.get(COMM_WIRE_S) is None and min(calls[rank] for rank in ranks) >= 1.0)
+
+
+def exchange_is_unseen(a: Analysis) -> bool:
+    """True if a job of several ranks on GPUs calls no collective that was seen, and DistributedDataParallel times none."""
+    seen = (*a.by_rank(COLLECTIVES_CALLS), *a.by_rank(COLLECTIVES_HELD_S))
+    return a.on_gpu and len(model_of(a).own) > 1 and a.get(COMM_WIRE_S) is None and not seen
 
 
 def _alike(a: Analysis, some: Iterable[int]) -> bool:
@@ -152,9 +161,12 @@ def _alike(a: Analysis, some: Iterable[int]) -> bool:
 def saving_at_peers_clock(
     a: Analysis, held: Sequence[Gpu], sound: Sequence[Gpu], least: float, *, sure: bool
 ) -> Saving:
-    """The saving at the clock of the peers, or at worst this share of it; nothing is certain if no peer shows that clock."""
+    """The saving at the clock of the peers, or at worst this share of it.
+
+    Nothing is certain if no peer shows that clock, or if it was not seen that the others wait for these GPUs.
+    """
     ratios = [(gpu, found) for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None]
-    sure = sure and all(by_peers for _, (_, _, by_peers) in ratios)
+    sure = sure and all(by_peers for _, (_, _, by_peers) in ratios) and not exchange_is_unseen(a)
     model = model_of(a)
     best = step_if_faster(a, ((gpu, ratio) for gpu, (ratio, _, _) in ratios))
     worst = model.step_s - least * (model.step_s - best) if sure else model.step_s

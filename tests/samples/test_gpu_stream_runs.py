@@ -199,3 +199,11 @@ def test_ranks_wait_for_the_one_that_evaluates_alone(tmp_path: Path) -> None:
     made, step_s = recorded(job, tmp_path)
     assert made.steps[0]["evaluation_ns"].any() and not made.steps[1]["evaluation_ns"].any()
     assert step_s == pytest.approx(play(replace(job, pauses=Pauses(10, 5))), rel=0.02)
+
+
+def test_all_micro_batches_of_a_stage_are_in_its_passes(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, micro_batches=4, exchange=Exchange("pipeline", hop_ms=0.1), batch_mb=1.0)
+    made, _ = recorded(job, tmp_path)
+    rows = made.gpu_steps[0][5:]
+    assert np.median(rows["forward_ns"]) == pytest.approx(4 * job.forward.gpu_ms * MS, rel=0.1)
+    assert np.median(rows["gap_ns"]) < 0.5 * job.forward.gpu_ms * MS

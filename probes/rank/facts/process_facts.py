@@ -30,6 +30,8 @@ _LAUNCHER_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
 )  # fmt: skip
+# Switches that take a path away from NCCL. A shell script or the job itself may set them, where the advisor's own environment has none.
+_PATH_VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN")
 
 
 class Facts:
@@ -124,7 +126,7 @@ def process_facts(torch: Any) -> RankFacts:
         "argv": list(sys.argv[:64]),
         "cwd": _working_directory(),  # code's file names may be relative to it
         "written_unix_s": time.time(),  # source files changed after this time may differ from the running code
-        "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_VARIABLES},
+        "environment_rank": {name: os.environ.get(name) for name in (*_LAUNCHER_VARIABLES, *_PATH_VARIABLES)},
         "cpus_allowed": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cuda": None,

@@ -116,11 +116,12 @@ class GpuTimes:
         event.record(self._stream)
         return event
 
-    def mark(self, ended: str) -> None:
-        """Records an event. The phase `ended` gets the stream's time since the last mark."""
+    def mark(self, ended: str, *, fetches: bool = False) -> None:
+        """Records an event. The phase `ended` gets the stream's time since the last mark. `fetches`: a batch is requested now."""
         if not self.on or self._capturing():
             return
-        if ended == "forward":  # the job may fetch on another stream; querying the stream takes as long as recording
+        # the job may fetch on another stream; querying the stream takes as long as recording
+        if ended == "forward" and not fetches:
             self._stream = self._cuda.current_stream(self._device)
         if len(self._marks) >= _MARKS_MAX:
             self.dropped += self._last is not None

@@ -99,6 +99,10 @@ class Account(Steps):
         self.unconsumed = (loader, before[0], self.wall[FORWARD], before[1], self.cpu[FORWARD])
         return True
 
+    def trains(self, loader: int) -> bool:
+        """True if batches of this loader have got backward passes."""
+        return self.loaders.get(loader) == TRAINING
+
     def _not_trained(self) -> None:
         """Removes the last batch from the step's samples, because its iterator was dropped, as by `next(iter(loader))`."""
         self.samples -= self._batch_samples

@@ -78,9 +78,9 @@ class Pauses:
 
     evaluates_every: int = 0
     evaluated: int = 20  # batches, forward passes alone, on each rank
-    alone: bool = False  # rank 0 evaluates, and the others go on to their next collective
     saves_every: int = 0
     save_ms: float = 0.0  # of rank 0, which writes the file while the others go on to their next collective
+    alone: bool = False  # rank 0 evaluates, and the others go on to their next collective
 
 
 @dataclass(frozen=True)

@@ -199,3 +199,11 @@ def test_a_run_is_not_reported_with_traces(tmp_path: Path, nodes: list[Recording
     trace = written_trace(tmp_path / "t.json", traced_loop(steps=2))
     with pytest.raises(UsageError, match="no trace"):
         read_several([trace, write(tmp_path / "run", nodes[0])])
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b'{"schema": "other"}', b"\x1f\x8bnothing"])
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_json_of_others_is_called_neither_a_run_nor_a_trace(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(NotARun, match=r"t\.json\S* is neither a run nor a trace of torch\.profiler"):
+        read_job(resolve_job(str(tmp_path / name), tmp_path))

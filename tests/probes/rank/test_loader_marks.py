@@ -53,8 +53,38 @@ def test_a_loader_inside_a_data_set_is_part_of_the_fetch_that_runs(recorder: Rec
 def test_events_that_do_not_fit_cost_the_gpu_times_and_no_more(recorder: Recorder) -> None:
     account: Any = recorder.own_account()
     account.ring = Paper()
-    recorder.gpu = types.SimpleNamespace(mark=lambda ended: 1 / 0)  # type: ignore[assignment]
+    recorder.gpu = types.SimpleNamespace(mark=lambda *_, **__: 1 / 0)  # type: ignore[assignment]
     token = recorder.loading.begin_fetch(account, 0, False, 0)
     recorder.loading.fetch_end(token, [])
     assert recorder.gpu is None and account.phase == PHASE_CODE["forward"]
     assert recorder.facts.values["unpatched"] == ["gpu times: division by zero"]
+
+
+def test_on_the_gpu_too_the_time_before_a_fetch_is_computing_if_several_batches_come_before_a_backward_pass(
+    recorder: Recorder,
+) -> None:
+    account: Any = recorder.own_account()
+    account.ring, account.run_delay, account.on_step = Paper(), lambda: 0, None
+    marks: list[tuple[str, bool]] = []
+    recorder.gpu = types.SimpleNamespace(mark=lambda ended, *, fetches=False: marks.append((ended, fetches)))  # type: ignore[assignment]
+    for _ in range(3):
+        marks.clear()
+        for _ in range(2):
+            recorder.loading.fetch_end(recorder.loading.begin_fetch(account, 0, False, 0), [])
+        account.backward_begin()
+        account.backward_end()
+        account.optimizer_begin(1)
+        account.optimizer_end(1)
+    assert marks == [("gap", True), ("input_wait", False), ("forward", True), ("input_wait", False)]
+
+
+def test_between_micro_batches_with_a_backward_pass_each_it_is_not(recorder: Recorder) -> None:
+    account: Any = recorder.own_account()
+    account.ring, account.run_delay, account.on_step = Paper(), lambda: 0, None
+    marks: list[str] = []
+    recorder.gpu = types.SimpleNamespace(mark=lambda ended, **_: marks.append(ended))  # type: ignore[assignment]
+    for _ in range(3):
+        recorder.loading.fetch_end(recorder.loading.begin_fetch(account, 0, False, 0), [])
+        account.backward_begin()
+        account.backward_end()
+    assert marks == ["gap", "input_wait"] * 3

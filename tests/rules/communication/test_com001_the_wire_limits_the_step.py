@@ -217,3 +217,10 @@ def test_many_small_collectives_become_one() -> None:
 )
 def test_other_collectives_do_not(given: dict[str, Any]) -> None:
     assert not any("one collective" in fix.title for fix in found("COM001", by_hand(**given)).fixes)
+
+
+def test_com001_weighs_what_half_of_the_bytes_spare_and_not_the_whole_exchange() -> None:
+    finding = found("COM001", com001(wire=0.3))
+    assert finding.saving is not None
+    least, most = finding.saving.seconds_per_step
+    assert finding.seconds_per_step == pytest.approx((least + most) / 2) and most < 0.2

@@ -12,7 +12,7 @@ import gpu_rule_cases as gpu_jobs
 from comm_rule_cases import with_values
 from gpu_rule_cases import gpu, on_gpus
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear
+from rn50_advisor.advisor.model.findings import Clear, Finding
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuPath
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
@@ -194,3 +194,9 @@ def test_com008_names_what_refuses_peer_to_peer_access() -> None:
     assert "driver's settings" in held.evidence[0].note
     by_link = com008(variables={}, paths=(GpuPath(0, 1, "NV12", "NS"),))
     assert run_rule(RULES["COM008"], by_link, Config()) == Clear("COM008")  # NVLink does not ask PCIe
+
+
+@pytest.mark.parametrize(("of_ranks", "fires"), [("1", True), ("0", False), (None, False)])
+def test_com008_sees_what_a_script_between_the_advisor_and_the_ranks_sets(of_ranks: str | None, fires: bool) -> None:
+    analysis = com008(variables={}, facts={"0": {"environment_rank": {"NCCL_P2P_DISABLE": of_ranks, "RANK": "0"}}})
+    assert isinstance(run_rule(RULES["COM008"], analysis, Config()), Finding) is fires

@@ -28,6 +28,7 @@ TABLE = Table(
         "the host waits for the GPU, and could launch ahead meanwhile": {"blocked": 0.55},
         "a deep window saw no idle time": {"deep": 0.02},
         "its idle time was between the steps": {"deep": 0.35, "gap": 0.3},
+        "a loader that just keeps up": {"resident": 0.99, "loads": 1.01},
     },
     severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
     best=({"paced_s": 0.2}, 1 / 0.8),
@@ -92,3 +93,9 @@ def test_a_gpu_held_by_other_ranks_idles_for_no_longer_than_its_own_passes() -> 
     savings = [found("CMP003", a).saving for a in (free, held)]
     assert savings[0] is not None and savings[1] is not None
     assert savings[1].seconds_per_step[1] < savings[0].seconds_per_step[1]
+
+
+def test_fewer_launches_gain_no_more_than_the_loader_allows() -> None:
+    free, held = (found("CMP003", TABLE.job(resident=0.99, loads=loads)).saving for loads in (None, 1.2))
+    assert free is not None and held is not None
+    assert held.speedup[1] == pytest.approx(1.2) and free.speedup[1] > 1.5

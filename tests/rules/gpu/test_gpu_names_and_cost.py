@@ -183,7 +183,8 @@ SHARDED = {"collectives.calls": {0: 30.0, 1: 30.0}}
         (NORMED, True, True),
         (SHARDED, False, True),
         (SHARDED, True, False),  # DDP times the only exchange for which streams wait; the calls are metrics
-        ({}, False, False),
+        ({}, True, False),
+        ({}, False, True),  # they exchange something that was not seen
         ({**NORMED, "collectives.held_s": {0: 0.1, 1: 0.1}}, True, False),  # they block the hosts: that is timed
         ({**NORMED, "collectives.stream_s": {0: 0.1, 1: 0.1}}, True, False),
         ({**SHARDED, "collectives.stream_s": {0: 0.1, 1: 0.1}}, False, False),
@@ -222,6 +223,14 @@ def test_half_of_it_is_sure_where_a_peer_shows_the_clock(
     saving = saving_at_peers_clock(a, [held], [sound], 0.5, sure=sure)
     assert saving.seconds_per_step == pytest.approx(spared_s)
     assert saving.basis == ("GPU 1 at the clock of its peers" if spared_s[0] else "at most the highest clock of GPU 1")
+
+
+def test_nothing_is_sure_where_it_was_not_seen_that_ranks_wait_for_each_other() -> None:
+    a = gpu_jobs.on_gpus({"gpu.clock_mhz": {0: 1400.0, 1: 1120.0}}, slow=1.0, facts=IN_CUDA)
+    unseen = replace(a, values={key: value for key, value in a.values.items() if key[0] != "comm.wire_s"})
+    sound, held = unseen.gpu_view.used
+    saving = saving_at_peers_clock(unseen, [held], [sound], 0.5, sure=True)
+    assert saving.seconds_per_step == pytest.approx((0.0, 0.2))
 
 
 @pytest.mark.parametrize(

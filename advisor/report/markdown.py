@@ -186,7 +186,7 @@ def _not_measured(report: Report) -> list[str]:
         return []
     out = ["## Not measured", ""]
     out += [
-        f"- {_code(row.rule)} not measured: needs {_text(fmt.metric_list(row.missing)) or 'what was not there'}"
+        f"- {_code(row.rule)} not measured: needs {_text(fmt.metric_list(row.missing)) or 'missing data'}"
         for row in missing
     ]
     out += [f"- {_code(row.rule)} failed: {_text(', '.join(row.missing))}" for row in broken]
@@ -195,7 +195,7 @@ def _not_measured(report: Report) -> list[str]:
             (_text(fmt.metric_words(g.metric)), _text(g.scope), _text(g.reason), _text(g.hint) or fmt.DASH)
             for g in report.gaps[:ROWS_SHOWN]
         ]
-        out += ["", *_table(["measurement", "of", "why it is missing", "hint"], rows), *_more(len(report.gaps))]
+        out += ["", *_table(["measurement", "of", "reason", "hint"], rows), *_more(len(report.gaps))]
     return out
 
 

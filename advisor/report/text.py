@@ -267,7 +267,7 @@ def _not_measured(report: Report) -> list[Line]:
     for row in missing:
         out += styled_lines.wrapped(
             f"{inert_text.one_line(row.rule, 24)}  ",
-            "needs " + (fmt.metric_list(row.missing) or "what was missing"),
+            "needs " + (fmt.metric_list(row.missing) or "missing data"),
             most=2,
         )
     for row in broken:

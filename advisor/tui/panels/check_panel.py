@@ -67,7 +67,7 @@ def _why_not_measured(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: 
     known = next((reasons[metric] for metric in outcome.missing if reasons.get(metric)), "")
     if not known and not gpus and outcome.missing and all(metric.startswith(_OF_GPUS) for metric in outcome.missing):
         known = "no GPU seen"
-    return known or f"needs {metric_list(outcome.missing) or 'what was not there'}"
+    return known or f"needs {metric_list(outcome.missing) or 'missing data'}"
 
 
 class OutcomesPanel(Panel):

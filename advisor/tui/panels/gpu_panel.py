@@ -185,8 +185,8 @@ class DeepPanel(Panel):
             for text in prose(f"{label}: {value}", width, 3, "  ")
         ]
         if not tables:
-            hint = prose("none was opened: run with --deep for kernels by class and the GPU's idle time", width)
-            return [*reached, *(line(muted(text)) for text in hint), *why_not(report, ("kernel.window",), width)]
+            hint = prose("not profiled: run with --deep for kernels by class and the GPU's idle time", width)
+            return [*reached, *(why_not(report, ("kernel.window",), width) or [line(muted(text)) for text in hint])]
         return [*reached, *(content for table in tables for content in _drawn(table, width))]
 
 

@@ -103,7 +103,7 @@ def test_operators_of_a_cpu_are_shown_and_are_no_kernels() -> None:
 
 def test_without_a_window_the_reason_names_the_option_for_one() -> None:
     found = analyse(recording({0: plan()}, facts=GPU_FACTS))
-    assert found.missing["kernel.window_steps"] == "no deep window was opened: run with --deep"
+    assert found.missing["kernel.window_steps"] == "not profiled: run with --deep for kernels by class and idle time"
     assert "deep" not in found.facts
 
 

@@ -162,7 +162,9 @@ def test_what_others_disturb_proves_nothing(tmp_path: Path) -> None:
     slow = judged("x", 1.0, "MB/s", Band(100.0, None), remedy="hand-back", needs_cores=True, hint="slow", why="slow")
     beside = _disturbed(slow, stretch(user=20.0), watch)
     assert (
-        isinstance(beside, Found) and beside.check.state == "unknown" and "others kept 2 of the 4" in beside.check.hint
+        isinstance(beside, Found)
+        and beside.check.state == "unknown"
+        and "other processes kept 2 of the 4" in beside.check.hint
     )
     assert beside.remedy == "note"
     assert _disturbed(slow, stretch(user=1.0), watch) is slow
@@ -182,7 +184,7 @@ def test_cores_that_we_do_not_get_though_nobody_else_uses_them_prove_nothing(
     assert isinstance(found, Found) and found.check.state == state
     assert (state == "bad") or ("something outside stops us" in found.check.hint and found.remedy == "note")
     busy = _disturbed(replace(slow, ran_share=ran), stretch(user=20.0), watch)
-    assert isinstance(busy, Found) and "others kept 2 of the 4" in busy.check.hint, "who is seen is named"
+    assert isinstance(busy, Found) and "other processes kept 2 of the 4" in busy.check.hint, "who is seen is named"
 
 
 def test_without_an_account_of_others_no_machine_is_handed_back_for_slow_cores(tmp_path: Path) -> None:

@@ -123,14 +123,24 @@ async def test_a_large_screen_shows_classes_and_idle_time() -> None:
         assert "8.00 ms waiting for launches" in text
 
 
-async def test_without_one_it_says_how_to_ask_and_why_there_is_none() -> None:
-    gap = ProbeGap("kernel.window", "rank:0", "the job replays CUDA graphs", "")
-    report = replace(samples.running(), gaps=(gap,))
+@pytest.mark.parametrize(
+    ("gaps", "said", "unsaid"),
+    [
+        (
+            (ProbeGap("kernel.window", "rank:0", "the job replays CUDA graphs", ""),),
+            "the job replays CUDA graphs",
+            "--deep",
+        ),
+        ((), "not profiled: run with --deep", "replays"),
+    ],
+)
+async def test_without_one_it_says_why_or_how_to_ask(gaps: tuple[ProbeGap, ...], said: str, unsaid: str) -> None:
+    report = replace(samples.running(), gaps=gaps)
     async with shown(Reports(report), (120, 60)) as (app, pilot):
         await pilot.press("4")
         await settle(app, pilot)
         text = screen_text(app)
-        assert "--deep" in text and "the job replays CUDA graphs" in text
+        assert said in text and unsaid not in text
 
 
 async def test_gpus_of_several_hosts_stand_under_their_host() -> None:

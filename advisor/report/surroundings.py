@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rn50_advisor.advisor.model.input.sample_cost import without_samples
@@ -117,6 +117,13 @@ def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
         ("SM, Tensor Core active", _at_work(strip)),
         ("noticed", strip.trouble or fmt.DASH),
     ]
+
+
+def gpu_table(strips: Sequence[GpuStrip]) -> tuple[list[str], list[list[str]]]:
+    """Heads, and a row for each GPU: the columns of `gpu` in which one of them has a value."""
+    rows = [gpu(strip) for strip in strips]
+    columns = [n for n in range(len(rows[0])) if any(row[n][1] != fmt.DASH for row in rows)] if rows else []
+    return [rows[0][n][0] for n in columns], [[row[n][1] for n in columns] for row in rows]
 
 
 def _link(strip: GpuStrip) -> str:

@@ -125,3 +125,12 @@ def test_what_has_a_place_of_its_own_is_not_among_the_facts() -> None:
     names = dict(surroundings.pairs(report, beside=("cores",)))
     assert names["kernel"] == "6.1" and names["job.torch"] == "2.8"
     assert not {"started", "cores", "job.storage.location"} & set(names) and not any("loaders" in n for n in names)
+
+
+def test_a_table_of_gpus_leaves_out_what_none_of_them_has() -> None:
+    one, two = samples.gpu(0), replace(samples.gpu(1), trouble="throttled 60 %")
+    labels, rows = surroundings.gpu_table([replace(one, sm_active_pct=None), replace(one, sm_active_pct=None)])
+    assert "memory" in labels and not {"SM, Tensor Core active", "noticed"} & set(labels)
+    assert [len(row) for row in rows] == [len(labels)] * 2
+    labels, rows = surroundings.gpu_table([one, two])
+    assert [row[labels.index("noticed")] for row in rows] == ["–", "throttled 60 %"]

@@ -52,7 +52,7 @@ document.querySelector("iframe").addEventListener("load", (event) => {{
   }};
   const found = {{
     sideways: page.documentElement.scrollWidth - page.documentElement.clientWidth,
-    cut: all("pre, .fix, .fix p, h1, h3, .tiles dd").filter((box) => box.scrollWidth > box.clientWidth + 1)
+    cut: all("pre, .fix, .fix p, h1, h3, .tiles dd, .evidence td").filter((box) => box.scrollWidth > box.clientWidth + 1)
       .map((box) => box.textContent.slice(0, 80)),
     boxes: all("[data-copy]").length,
     buttons: all("[data-copy] > button.copy").length,

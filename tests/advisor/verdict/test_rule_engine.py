@@ -212,7 +212,10 @@ def test_a_saving_is_corrected_by_the_errors_of_its_rule() -> None:
             "100 MB: gradients per step.",
         ),
         (Evidence("backend", "gloo", "", None, "of the process group", form="continues"), "Gloo of the process group."),
-        (Evidence("step.gap_s", 0.4, "s", 0.1, "40 % of the step"), "Time between steps: 40 % of the step."),  # it has its number
+        (
+            Evidence("step.gap_s", 0.4, "s", 0.1, "40 % of the step"),
+            "Time between steps: 40 % of the step.",
+        ),  # it has its number
         (Evidence("layout.channels_first", 1.0, "", None, "input and weights"), "Input and weights."),  # a switch
         (Evidence("phase", "backward", "", None, "most of it there"), "Most of it there."),
     ],

@@ -24,7 +24,13 @@ from rn50_advisor.advisor.analysis.gpu.published_speeds import published_speed
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
-from rn50_advisor.advisor.analysis.input.making_samples import asking_line, collecting_line, frequent_call, shared_lock
+from rn50_advisor.advisor.analysis.input.making_samples import (
+    asking_line,
+    collecting_line,
+    frequent_call,
+    repeated_call,
+    shared_lock,
+)
 from rn50_advisor.advisor.analysis.input.stream_source import stream_splits
 from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
@@ -130,7 +136,7 @@ def analyse(recording: Recording) -> Analysis:
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
         collecting=collecting_line(recording, steady),
-        repeated=frequent_call(recording, steady, "repeats"),
+        repeated=repeated_call(recording, steady),
         table=frequent_call(recording, steady, "table"),
         through=frequent_call(recording, steady, "collection"),
         holders=holders(recording, steady),

@@ -66,12 +66,14 @@ class SharedLock:
 @dataclass(frozen=True, slots=True)
 class FrequentCall:
     """A call such as `zipfile.ZipFile`, or a library such as `pandas`, in which stack samples found processes that make items. `work`: what
-    the call does with a whole collection, if it does.
+    the call does with a whole collection, if it does; `computes`: it computes the same for all items, also at the lines `more`.
     """
 
     name: str
     line: SampleLine
     work: CollectionWork | None = None
+    computes: bool = False
+    more: tuple[SampleLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.code_places import CodePlace
-from rn50_advisor.probes.documents.event_documents import StackProfile
+from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FILES_MAX = 16
@@ -59,6 +59,15 @@ class Sources:
         for path, count in samples.most_common():
             if count >= _SHARE_MIN * profile["looks"] and _is_own(path):
                 self._request(path, known_at_unix_s)
+        for made in profile.get("making", ()):
+            if made["count"] >= _SHARE_MIN * profile["looks"]:
+                self.making(made, known_at_unix_s)
+
+    def making(self, data: SampleMaking, known_at_unix_s: float) -> None:
+        """Requests the files of user code in which a process was found making a batch."""
+        for frame in [data.get("user"), *data.get("callers", ())]:
+            if frame and _is_own(frame["file"]):
+                self._request(frame["file"], known_at_unix_s)
 
     def found(self, news: SourceNews) -> None:
         if news.path in self._answered:

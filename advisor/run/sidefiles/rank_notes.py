@@ -20,7 +20,7 @@ from rn50_advisor.advisor.run.sidefiles.job_sources import Sources
 from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.collective_documents import TimedCollectives
-from rn50_advisor.probes.documents.event_documents import StackProfile
+from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset, PartName
 from rn50_advisor.probes.documents.rank_documents import MountFacts, RankFacts
 from rn50_advisor.probes.rank.side_files import ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
@@ -102,11 +102,13 @@ class Notes:
                 self._put(pid, facts)
 
     def profiled(self, event: AnyEvent) -> None:
-        """Requests the files in which a profile found a rank; all other events are ignored."""
-        profile = data_of(event, StackProfile)
+        """Requests the files in which a profile found a rank, or a sample a process that makes batches; other events are ignored."""
+        profile, making = data_of(event, StackProfile), data_of(event, SampleMaking)
+        known_at = self.facts.get(event.pid or 0, RankFacts()).get("written_unix_s", 0.0)
         if profile is not None:
-            facts = self.facts.get(event.pid or 0, RankFacts())
-            self.sources.in_stacks(profile, facts.get("written_unix_s", 0.0))
+            self.sources.in_stacks(profile, known_at)
+        elif making is not None:
+            self.sources.making(making, known_at)
 
     def _put(self, pid: int, facts: RankFacts) -> None:
         whole: RankFacts = {**facts}

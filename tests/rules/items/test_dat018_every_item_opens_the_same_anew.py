@@ -64,3 +64,13 @@ def test_computing_and_waiting_in_the_call_both_go(cpu: float) -> None:
 def test_without_stacks_it_is_not_measured() -> None:
     outcome = run_rule(RULES["DAT018"], without(dat018(), "loader.repeated_share"), Config())
     assert outcome == NotMeasured("DAT018", ("loader.repeated_share",))
+
+
+def test_computing_is_done_once_in_init() -> None:
+    at, also = SampleLine("Clips.__getitem__", SCRIPT, 14, 9, 12), SampleLine("Clips.__getitem__", SCRIPT, 13, 2, 12)
+    finding = found("DAT018", dat018(repeated=FrequentCall("mel_bank", at, computes=True, more=(also,))))
+    assert finding.title == "Data loading: mel_bank computes the same for every item"
+    assert "uses nothing of the item: 9 of 12 stacks at Clips.__getitem__ (train.py:14)" in finding.evidence[0].note
+    fix = finding.fixes[0]
+    assert fix.where == Where(SCRIPT, 14) and "also Clips.__getitem__ (train.py:13)" in fix.title
+    assert "__init__" in fix.change and "lru_cache" in fix.change

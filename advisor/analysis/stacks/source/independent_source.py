@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import COMPREHENSIONS, function_at
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entry
 from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     FUNCTIONS,
     covers,

@@ -153,7 +153,7 @@ def makes_object(value: ast.expr) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_kept(around: ast.ClassDef, name: str) -> bool:
     """True for an attribute that is set when the object is made, is no module or parameter, and never changes."""
-    values = []
+    values = list(_of_class(around, name))
     for method in methods(around).values():
         making = method.name in _OF_MAKING or method.name.lstrip("_").startswith(("init", "build"))
         for node in guarded(method):
@@ -176,7 +176,7 @@ def is_kept(around: ast.ClassDef, name: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_set_once(around: ast.ClassDef, name: str) -> bool:
     """True for an attribute that only what makes the object sets: a layer, a parameter or data."""
-    made = False
+    made = any(_of_class(around, name))
     for method in methods(around).values():
         making = method.name in _OF_MAKING or method.name.lstrip("_").startswith(("init", "build"))
         for node in guarded(method):
@@ -189,6 +189,65 @@ def is_set_once(around: ast.ClassDef, name: str) -> bool:
                 return False
             made = made or set_here
     return made
+
+
+@functools.lru_cache(maxsize=1024)
+def touches(around: ast.ClassDef, name: str) -> bool:
+    """True if a class sets or changes an attribute."""
+    return any(_of_class(around, name)) or any(
+        (isinstance(node, ast.Call) and _changes(node.func, name))
+        or (isinstance(node, ast.Call) and last_name(node.func) == "register_buffer" and _names_constant(node, name))
+        or any(is_of_self(t.value if isinstance(t, ast.Subscript) else t, name) for t, _ in _set_by(node))
+        for method in methods(around).values()
+        for node in guarded(method)
+    )
+
+
+def _names_constant(call: ast.Call, name: str) -> bool:
+    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == name
+
+
+def _of_class(around: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+    """Values that the body of a class gives to a name; of a field of a dataclass without a default, the annotation."""
+    for node in around.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            yield getattr(node, "value", None) or node.annotation  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=64)
+def changed_on_objects(tree: ast.AST) -> frozenset[str]:
+    """Attributes that a file changes on other objects than `self`: `data.epoch = 3`, `data.items.append(new)`, `setattr(...)`."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_in_place(node.func.attr):
+            found |= _attribute(node.func.value)
+        elif isinstance(node, ast.Call) and last_name(node.func) == "setattr" and len(node.args) > 1:
+            name = node.args[1]
+            found |= {str(name.value)} if isinstance(name, ast.Constant) else set()
+        else:
+            for target, _ in _set_by(node):
+                found |= _attribute(target.value if isinstance(target, ast.Subscript) else target)
+    return frozenset(found)
+
+
+def _attribute(node: ast.expr) -> set[str]:
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return {node.attr} if isinstance(node, ast.Attribute) and not own else set()
+
+
+@functools.lru_cache(maxsize=64)
+def changed_globals(tree: ast.AST) -> frozenset[str]:
+    """Names of a file that its functions assign to by `global`, or whose value they change in place."""
+    found = set[str]()
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        bound = bindings(function)
+        local = {b.name for b in bound if b.new} | {*parameters(function)}
+        found |= {name for node in guarded(function) if isinstance(node, ast.Global) for name in node.names}
+        found |= {b.name for b in bound if not b.new and b.name not in local}
+    return frozenset(found)
 
 
 def _changes(function: ast.expr, name: str) -> bool:
@@ -255,11 +314,11 @@ def covers(node: ast.stmt | ast.expr, line: int) -> bool:
 
 
 def class_around(tree: ast.AST, function: ast.AST) -> ast.ClassDef | None:
-    return next((node for node in _classes(tree) if function in node.body), None)
+    return next((node for node in classes(tree) if function in node.body), None)
 
 
 def class_named(tree: ast.AST, name: str) -> ast.ClassDef | None:
-    return next((node for node in _classes(tree) if node.name == name), None)
+    return next((node for node in classes(tree) if node.name == name), None)
 
 
 def class_of(around: ast.ClassDef, node: ast.expr) -> str:
@@ -278,7 +337,7 @@ def methods(around: ast.ClassDef) -> dict[str, ast.FunctionDef]:
 
 
 @functools.lru_cache(maxsize=64)
-def _classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
+def classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 

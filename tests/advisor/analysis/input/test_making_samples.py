@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast, step_without_lock
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import Event, Source
 
 GETITEM = {"function": "Frames.__getitem__", "file": "/job/data.py", "line": 61}
 
@@ -171,3 +171,62 @@ def test_without_the_lock_they_work_side_by_side(waiting: float, step_s: float) 
 
 def test_without_batches_there_is_no_forecast() -> None:
     assert step_without_lock(replace(MODEL, feeds={}), 0.5) is None
+
+
+CLIPS = """\
+import numpy as np
+
+def bank(rows):
+    table = np.zeros((rows, 400))
+    for row in range(rows):
+        table[row] = np.hanning(400) * row
+    return table
+
+class Clips:
+    def __init__(self, clips):
+        self.clips, self.rows = clips, 64
+    def __getitem__(self, at):
+        window = np.hamming(400)
+        return bank(self.rows) @ (self.clips[at] * window)
+"""
+
+
+def making_clips(lines: Sequence[tuple[int, ...]], text: str = CLIPS, **data: Any) -> Analysis:
+    """`lines`: of each sample the lines of its stack, innermost first."""
+    stacks = [
+        [
+            {"function": "bank" if line < 9 else "Clips.__getitem__", "file": "/job/clips.py", "line": line}
+            for line in of
+        ]
+        for of in lines
+    ]
+    events = tuple(
+        Event(
+            FIRST_STEP_NS + (1000 + 250 * n) * MS,
+            "making",
+            200,
+            0,
+            {"user": stack[0], "callers": stack[1:], "awaits": None, **data},
+        )
+        for n, stack in enumerate(stacks)
+    )
+    return analyse(replace(recording({0: plan(60)}), events=events, sources=(Source("/job/clips.py", "", text),)))
+
+
+def test_computing_that_uses_nothing_of_the_item_is_repeated() -> None:
+    found = making_clips([(6, 14)] * 4 + [(4, 14), (13,), (14,), (14,)])
+    assert found.get("loader.repeated_share") == pytest.approx(6 / 8)
+    call = found.repeated
+    assert call is not None and call.computes and call.name == "bank"
+    assert call.line == SampleLine("Clips.__getitem__", "/job/clips.py", 14, 5, 8)
+    assert call.more == (SampleLine("Clips.__getitem__", "/job/clips.py", 13, 1, 8),)
+
+
+def test_computing_with_the_item_is_not_repeated() -> None:
+    found = making_clips([(6, 14)] * 8, CLIPS.replace("bank(self.rows)", "bank(self.clips[at].size)"))
+    assert (found.get("loader.repeated_share"), found.repeated) == (0.0, None)
+
+
+def test_a_repeated_call_counts_where_more_samples_are_in_it() -> None:
+    found = making_clips([(14,)] * 8, repeats="zipfile.ZipFile")
+    assert found.repeated is not None and (found.repeated.name, found.repeated.computes) == ("zipfile.ZipFile", False)

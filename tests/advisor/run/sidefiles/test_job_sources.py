@@ -188,3 +188,15 @@ def test_files_that_take_time_are_kept_the_longest_first(run: Run) -> None:
     run.sources.in_stacks(profile(("/job/a.py", 10), ("/job/b.py", 90), ("/job/hardly.py", 7), (installed, 99)), 5.0)
     run.sources.in_stacks(profile(("/job/b.py", 50), ("<string>", 50)), 6.0)
     assert run.asked == [("/job/b.py", 5.0), ("/job/a.py", 5.0)]
+
+
+def test_files_in_which_batches_are_made_are_kept(run: Run) -> None:
+    caller = {"file": "/job/filters.py", "line": 4, "function": "bank"}
+    item = {"file": "/job/data.py", "line": 9, "function": "Clips.__getitem__"}
+    run.sources.making({"user": item, "callers": [caller], "awaits": None}, 5.0)
+    run.sources.making({"user": None, "awaits": None}, 5.0)
+    often = {**profile(), "making": [{"user": {**item, "file": "/job/b.py"}, "awaits": None, "count": 8}]}
+    seldom = {**profile(), "making": [{"user": {**item, "file": "/job/c.py"}, "awaits": None, "count": 7}]}
+    for each in (often, seldom):
+        run.sources.in_stacks(cast(StackProfile, each), 6.0)
+    assert run.asked == [("/job/data.py", 5.0), ("/job/filters.py", 5.0), ("/job/b.py", 6.0)]

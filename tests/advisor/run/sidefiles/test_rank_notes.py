@@ -9,7 +9,7 @@ from rn50_advisor.advisor.model.recording import happened
 from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.documents.event_documents import OomKill, StackProfile
+from rn50_advisor.probes.documents.event_documents import OomKill, SampleMaking, StackProfile
 
 BLUR = {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7}
 
@@ -143,5 +143,7 @@ def test_files_in_a_profile_are_asked_for_as_its_process_knows_them(tmp_path: Pa
     profile: StackProfile = {"looks": 9, "stacks": [{"frames": [], "user": user, "count": 9}]}
     notes.profiled(happened(StackProfile, profile, t_ns=1, pid=7, rank=0))
     notes.profiled(happened(OomKill, {}, t_ns=2, pid=7, rank=0))
+    item: SampleMaking = {"user": {**user, "file": "/job/data.py"}, "awaits": None}
+    notes.profiled(happened(SampleMaking, item, t_ns=3, pid=7, rank=0))
     writer.close()
-    assert asked == [("/job/model.py", 5.0)]
+    assert asked == [("/job/model.py", 5.0), ("/job/data.py", 5.0)]

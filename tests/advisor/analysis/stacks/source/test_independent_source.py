@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from rn50_advisor.advisor.analysis.stacks.source.independent_source import independent_loop, operations_at
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entry
 from rn50_advisor.advisor.model.recording import Source
 
 FILE = "/job/loss.py"

@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry, called_in_loop, repeated_in_loop
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import called_in_loop, repeated_in_loop
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entry
 from rn50_advisor.advisor.model.recording import Source
 
 FILE, LAYERS = "/job/model.py", "/job/layers.py"

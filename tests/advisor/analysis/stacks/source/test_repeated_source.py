@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entered, Entry, repeated_work
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import repeated_work
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entered, Entry
 from rn50_advisor.advisor.model.recording import Source
 
 FILE = "/job/train.py"

@@ -11,12 +11,15 @@ import pytest
 from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     bindings,
     carried,
+    changed_globals,
+    changed_on_objects,
     class_of,
     computed,
     guarded,
     imports,
     is_kept,
     statement_at,
+    touches,
     used_as_object,
 )
 
@@ -168,3 +171,38 @@ def test_the_class_of_an_attribute_is_that_of_the_call_that_sets_it() -> None:
 def test_imported_names_have_their_full_names() -> None:
     text = "import numpy as np, os.path\nfrom torch.nn import functional as F\nfrom .own import f\n"
     assert imports(parsed(text)) == {"np": "numpy", "os": "os", "F": "torch.nn.functional", "f": "own.f"}
+
+
+def test_a_class_gives_its_objects_what_its_body_sets() -> None:
+    cls = parsed("""
+        class Config:
+            size = 224
+            rate: int = 16000
+            name: str
+            def __init__(self):
+                self.width = 3
+            def grow(self):
+                self.width += 1
+        """).body[0]
+    assert is_kept(cls, "size") and is_kept(cls, "rate") and is_kept(cls, "name")
+    assert touches(cls, "width") and not is_kept(cls, "width") and not touches(cls, "depth")
+
+
+def test_what_a_file_changes_on_other_objects_and_of_its_globals() -> None:
+    tree = parsed("""
+        SEEN, KNOWN, LEVEL, OWN = [], {}, 0, []
+        OWN.append(1)
+        def train(self, data):
+            global LEVEL
+            LEVEL += 1
+            data.epoch = 3
+            data.inner.items.append(4)
+            self.mine = 5
+            setattr(data, "level", 6)
+            KNOWN["a"] = 7
+            SEEN.append(8)
+            local = []
+            local.append(9)
+        """)
+    assert changed_on_objects(tree) == {"epoch", "items", "level"}
+    assert changed_globals(tree) == {"LEVEL", "KNOWN", "SEEN"}

@@ -353,8 +353,8 @@ class Scope:
     def returns_same(self) -> bool:
         """True if what the function returns, or what `__init__` sets, is the same for these parameters."""
         made = ast.Assign if getattr(self.function, "name", "") == "__init__" else ast.Return
-        giving = [n for n in guarded(self.function) if isinstance(n, made) and n.value is not None]
-        decided = [part for n in giving for part in (*computed(n), *guarded(self.function)[n])]
+        giving = {n: n.value for n in guarded(self.function) if isinstance(n, made) and n.value is not None}
+        decided = [part for n, value in giving.items() for part in (value, *guarded(self.function)[n])]
         return bool(giving) and all(map(self.same, decided))
 
     def definition(self, function: ast.expr) -> tuple[Module, ast.AST] | None:

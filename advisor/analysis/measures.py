@@ -43,7 +43,7 @@ from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.python_loops import element_values, independent_values
-from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
+from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values, second_values
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_values, repeated_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.stacks.text_lines import text_values
@@ -325,6 +325,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
+    Provider(
+        lambda c, known: second_values(c.run.recording, c.run.steady, known),
+        named("step.second_s"),
+        named("gpu.host_paced_s"),
+    ),
     Provider(
         lambda c, known: text_values(c.run.recording, c.run.steady, known),
         named("step.text_s"),

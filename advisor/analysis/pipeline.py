@@ -46,7 +46,7 @@ from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.python_loops import element_lines, independent_loops
-from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
+from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines, second_computations
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
@@ -157,6 +157,7 @@ def analyse(recording: Recording) -> Analysis:
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),
         independent_loops=independent_loops(recording),
+        second_computations=second_computations(recording),
         text_lines=text_lines(recording),
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),

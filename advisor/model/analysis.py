@@ -108,6 +108,18 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondComputation:
+    """A line that computes what an `earlier` line of its function has computed.
+
+    `recorded`: its result may have a backward pass of its own.
+    """
+
+    line: HotLine
+    earlier: int
+    recorded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionLines:
     """Where attention is computed in parts. The weights are the softmax's result.
 
@@ -206,6 +218,7 @@ class Analysis:
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
+    second_computations: tuple[SecondComputation, ...] = ()  # longest first
     text_lines: tuple[HotLine, ...] = ()  # lines that format tensors as text, longest first
     invariant_lines: tuple[
         HotLine, ...

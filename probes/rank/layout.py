@@ -41,6 +41,7 @@ METRIC_LIBRARIES = frozenset(
     {"accelerate", "ignite", "lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "transformers"}
 )
 
+LAYER_KINDS_MAX = 16  # the most frequent kinds of a model's layers in a rank's facts
 COMPILATIONS_MAX = 64  # dynamo's latest compilations in a rank's facts
 # The recorder stops after swallowing this many errors, since it does not fit this job. Its header is then out of date.
 ERRORS_MAX = 50

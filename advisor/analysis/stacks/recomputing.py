@@ -1,25 +1,46 @@
-"""Measures recomputation by activation checkpointing and finds the lines that request it, from stack samples of the training thread.
+"""Measures what a step computes a second time, and finds the lines, from stack samples of the training thread: forward passes that
+activation checkpointing recomputes, and lines that compute what an earlier line of their function has computed.
 
-On a GPU the backward pass runs in a thread of autograd, so only the lines are found.
+On a GPU the backward pass runs in a thread of autograd, so of checkpointing only the lines are found.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_SAMPLES_MIN, Frames, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.loop_lines import (
+    calls_model,
+    longest,
+    profiled_values,
+    samples_by_rank,
+    step_rows,
+)
+from rn50_advisor.advisor.analysis.stacks.source.twice_source import Earlier, computed_before
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    LINE_SAMPLES_MIN,
+    Frames,
+    inner,
+    profiles_by_rank,
+    starts_backward,
+    user_rows,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.analysis import HotLine, SecondComputation
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S, STEP_SECOND_S
+from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.rank_documents import ModelFacts, RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+from rn50_advisor.probes.rank.layout import LAYER_KINDS_MAX
 
 _CHECKPOINT = "/torch/utils/checkpoint.py"
 _AUTOGRAD = "/torch/autograd/"
+_LOSSES = "/torch/nn/modules/loss.py"
+_RANDOM_LAYERS = ("Drop", "RReLU")  # parts of their names
 
 
 def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
@@ -44,6 +65,55 @@ def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
             if (frame := _asks(row["frames"])) is not None:
                 lines[frame["file"], frame["line"], frame["function"]] += row["count"]
     return tuple(HotLine(*key, "", n, n / samples, io=False) for key, n in lines.most_common(5))
+
+
+def second_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank with a profile, without backward passes. On a GPU, at most the time in which it had nothing queued."""
+    seen = samples_by_rank((rank, count) for rank, _, _, count in _second(recording))
+    return profiled_values(recording, steady, values, STEP_SECOND_S, seen, by_source=True)
+
+
+def second_computations(recording: Recording) -> tuple[SecondComputation, ...]:
+    """These lines over all ranks, the longest first."""
+    known = {(frame["file"], frame["line"], frame["function"]): earlier for _, frame, earlier, _ in _second(recording)}
+    found = (
+        ((frame["file"], frame["line"], frame["function"]), "", count) for _, frame, _, count in _second(recording)
+    )
+    lines = longest(recording, found)
+    earlier = (known[line.file, line.line, line.function] for line in lines)
+    return tuple(
+        SecondComputation(line, first.line, first.recorded) for line, first in zip(lines, earlier, strict=True)
+    )
+
+
+def _second(recording: Recording) -> Iterator[tuple[int, StackFrame, Earlier, int]]:
+    """Yields (rank, the user's line that computes again, the one before, number of samples that found it awake)."""
+    facts = facts_by_rank(recording)
+    for rank, _, row, count in step_rows(recording):
+        frames = inner(row["frames"])
+        if any(starts_backward(frame) for frame in frames):
+            continue
+        layers = facts.get(rank, RankFacts()).get("model", ModelFacts()).get("layers", {})
+        draws = any(name in layer for layer in layers for name in _RANDOM_LAYERS)
+        plain = 0 < len(layers) < LAYER_KINDS_MAX and not draws
+        for n in reversed(range(len(frames))):
+            frame = frames[n]
+            as_module = n > 0 and calls_model(frames[n - 1])
+            losses = any(part["file"].endswith(_LOSSES) for part in frames[:n])
+            if not is_user_file(frame["file"]) or (as_module and (draws or losses)):
+                continue
+            found = _computed_before(
+                recording.sources, frame["file"], frame["line"], as_module=as_module, plain_layers=plain
+            )
+            if found is not None:
+                yield rank, frame, found, count
+                break
+
+
+# A live job is analysed each second, with the same stacks.
+@functools.lru_cache(maxsize=4096)
+def _computed_before(sources: tuple[Source, ...], file: str, line: int, **given: bool) -> Earlier | None:
+    return computed_before(sources, file, line, **given)
 
 
 def _again(frames: Frames) -> bool:

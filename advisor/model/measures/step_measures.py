@@ -73,6 +73,9 @@ STEP_REPEATED_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that give the same in every step",
 )
+STEP_SECOND_S = RankMeasure(
+    "step.second_s", "s", "outside the backward pass: lines that compute what an earlier line of the step has computed"
+)
 STEP_TEXT_S = RankMeasure("step.text_s", "s", "formatting tensors as text, wherever in the step")
 STEP_INVARIANT_S = RankMeasure(
     "step.invariant_s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..layout import LAYER_KINDS_MAX
 from ..workers.sample_parts import own
 from .process_facts import frames_from
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from ...documents.rank_documents import ModelFacts
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
-_KINDS_MAX = 16
 _MODULES_MAX = 20_000
 
 
@@ -59,7 +59,7 @@ def describe_model(torch: Any, model: Any) -> ModelFacts:
             kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
     parameters = list(inner.parameters()) or _of_replica(inner)
     layouts = [layout_of(torch, p) for p in parameters if p.dim() == 4]
-    often = sorted(kinds.items(), key=lambda item: -item[1])[:_KINDS_MAX]
+    often = sorted(kinds.items(), key=lambda item: -item[1])[:LAYER_KINDS_MAX]
     return {
         "class": ("%s.%s" % (type(inner).__module__, type(inner).__qualname__))[:200],
         "wrapped": type(model).__name__ if inner is not model else None,

@@ -1,4 +1,4 @@
-"""From a profile to the forward passes that a backward pass computes again, and the lines that ask for it."""
+"""From a profile to what a step computes a second time: checkpointed forward passes, and lines that repeat an earlier one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from profiled_steps import MODULE, profiled
+from profiled_steps import looks as looks_at
 from recordings import FIRST_STEP_NS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -66,3 +68,59 @@ def test_without_checkpoints_nothing_is_recomputed() -> None:
 )
 def test_what_samples_cannot_show_is_not_measured(count: int, facts: dict[str, Any]) -> None:
     assert not seen(looks(count, 30, *BACKWARD, *AGAIN), facts=facts).has("step.recomputing_s")
+
+
+SOURCE = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        optimizer.step()
+        right = (model(x).argmax(1) == y).sum().item()
+        again = torch.cdist(logits, logits)
+        more = torch.cdist(logits, logits).argmin(1)
+"""
+NET = ("Net.forward", "/job/model.py", 7)
+
+
+def twice(*rows: Any, source: str = SOURCE.replace("        optimizer.step()\n", ""), **facts: Any) -> Analysis:
+    return profiled(*rows, source=source, model=7, backward=9, facts={100: facts})
+
+
+@pytest.mark.parametrize(
+    ("row", "line", "earlier"),
+    [
+        (looks_at(80, ("train", SCRIPT, 10), MODULE, NET), 10, 7),
+        (looks_at(80, ("train", SCRIPT, 12)), 12, 11),
+    ],
+    ids=["a model", "an operation"],
+)
+def test_lines_that_compute_what_an_earlier_one_has_computed(row: Any, line: int, earlier: int) -> None:
+    a = twice(row)
+    (found,) = a.second_computations
+    assert (found.line.file, found.line.line, found.line.samples) == (SCRIPT, line, 80)
+    assert (found.earlier, found.recorded) == (earlier, False)
+    assert a.value("step.second_s", 0) == pytest.approx(0.2 * 0.130)
+
+
+@pytest.mark.parametrize(
+    ("row", "source", "facts"),
+    [
+        (looks_at(80, ("train", SCRIPT, 11), MODULE, NET), SOURCE, {}),
+        (
+            looks_at(80, ("train", SCRIPT, 10), MODULE, NET),
+            SOURCE.replace("        optimizer.step()\n", ""),
+            {"model": {"layers": {"Linear": 4, "Dropout1d": 1}}},
+        ),
+        (looks_at(80, ("train", SCRIPT, 8), MODULE, NET), SOURCE, {}),
+    ],
+    ids=["after an update", "dropout", "nothing twice"],
+)
+def test_a_second_result_that_may_differ_is_none(row: Any, source: str, facts: Any) -> None:
+    a = twice(row, source=source, **facts)
+    assert a.second_computations == () and a.value("step.second_s", 0) == 0.0

@@ -1,0 +1,190 @@
+"""Decides by the source whether a line computes what an earlier line of the same function has computed already, from the same values.
+
+What cannot be decided counts as different: names that are bound anew or changed in between, random numbers, an update or another mode in
+between, an earlier line that does not always run before this one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Module, Scope
+from rn50_advisor.advisor.analysis.stacks.source.written_names import (
+    bindings,
+    classes,
+    computed,
+    guarded,
+    last_name,
+    methods,
+    names,
+    parameters,
+    statement_at,
+)
+from rn50_advisor.advisor.model.recording import Source
+
+# Calls after which parameters or a model's mode may be others.
+_CHANGE_MODELS = frozenset(("apply", "copy_", "eval", "load_state_dict", "requires_grad_", "step", "train", "update"))
+# A module that draws random numbers gives another result the second time, perhaps on purpose.
+_DRAWS = re.compile(
+    r"\b\w*drop\w*\(|\brand\w*\(|bernoulli|gumbel|multinomial|normal_\(|\.sample\(|stochastic", re.IGNORECASE
+)
+_LAYERS = re.compile(r"\bnn\.\w+\(")  # torch's own, whose kinds the recorder lists
+_LOSS = re.compile(r"loss|criter|^ce$|^bce$|^mse$", re.IGNORECASE)
+# Contexts that change no value: the earlier result is as good, with or without gradients.
+_GRADIENTS = re.compile(r"no_grad|inference_mode|enable_grad|set_grad_enabled|record_function|no_sync")
+_NO_GRADIENTS = re.compile(r"no_grad|inference_mode")
+_ENDS_GRADIENTS = frozenset(("argmax", "argmin", "detach", "eq", "item", "numpy", "tolist"))
+_ON_NUMBERS = "abs bool float int len list max min print range round str sum tuple zip"
+# What may surround the work in its line, and is no work by itself.
+_ON_RESULTS = """
+    argmax argmin clamp contiguous cpu detach dim double eq expand flatten ge gt item le log_softmax long lt mean ne norm numel numpy
+    permute reshape sigmoid size softmax sqrt square squeeze std t tanh to tolist topk transpose unsqueeze var view
+"""
+_LIGHT = frozenset((_ON_NUMBERS + _ON_RESULTS).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The line that has computed the same. `recorded`: the second result may have a backward pass of its own."""
+
+    line: int
+    recorded: bool
+
+
+def computed_before(
+    sources: Sequence[Source], file: str, line: int, *, as_module: bool, plain_layers: bool = False
+) -> Earlier | None:
+    """The earlier line that computes the same as this one; None if there is none, or it is not certain.
+
+    `as_module`: the work of this line is in a module that it calls, and that is no loss. `plain_layers`: torch's own layers of the model
+    are known, and none draws random numbers.
+    """
+    function = function_at(sources, file, line)
+    statement = None if function is None else statement_at(function, line)
+    if function is None or statement is None:
+        return None
+    known = {b.name for b in bindings(function)} | {*parameters(function)}
+    scope = Scope(Module.of(sources, file), function, dict.fromkeys(known, True), rounds="passes")
+    if as_module and any(_draws(source, plain_layers) for source in sources):
+        return None
+    around, earlier = _contexts(function, statement), [*_before(function, statement)]
+    for work in _works(scope, statement, as_module=as_module):
+        wanted = ast.dump(work)
+        for one in earlier:
+            same = any(ast.dump(node) == wanted for part in computed(one) for node in ast.walk(part))
+            if same and _contexts(function, one) == around and not _changed(function, one, statement, work):
+                return Earlier(one.lineno, recorded=not _without_gradients(function, statement, work))
+    return None
+
+
+def _works(scope: Scope, statement: ast.stmt, *, as_module: bool) -> Iterator[ast.expr]:
+    """Yields the expressions beside which the statement computes little, the largest first, if they give the same for the same values."""
+    nodes = [node for part in computed(statement) for node in ast.walk(part) if isinstance(node, ast.expr)]
+    if as_module:
+        modules = [node for node in nodes if isinstance(node, ast.Call) and _may_be_module(scope, node)]
+        given = [part for call in modules for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+        yield from (modules if len(modules) == 1 and all(map(scope.same, given)) else ())
+        return
+    works = [node for node in nodes if isinstance(node, ast.Call) or _multiplies(node)]
+    heavy = [node for node in works if not (isinstance(node, ast.Call) and last_name(node.func) in _LIGHT)]
+    for node in heavy:
+        if scope.same(node) and {*heavy} <= {*ast.walk(node)}:
+            yield node
+
+
+def _multiplies(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+
+
+def _may_be_module(scope: Scope, call: ast.Call) -> bool:
+    """True for `model(x)` and `self.encoder(x)`: no loss, no method of its result, no function of a file or package."""
+    name = last_name(call.func)
+    of_result = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, (ast.Call, ast.BinOp, ast.Compare))
+    known = of_result or name in _LIGHT or _LOSS.search(name) is not None or bool(scope.full_name(call.func))
+    found = scope.definition(call.func)
+    return bool(call.args) and not known and (found is None or getattr(found[1], "name", "") == "forward")
+
+
+@functools.lru_cache(maxsize=256)
+def _draws(source: Source, plain_layers: bool) -> bool:
+    """True if a module of this file may draw random numbers."""
+    tree = function_at((source,), source.path, 0)
+    modules = [] if tree is None else [each for each in classes(tree) if "forward" in methods(each)]
+    texts = (ast.get_source_segment(source.text, each) or "" for each in modules)
+    return tree is None or any(_DRAWS.search(_LAYERS.sub("(", text) if plain_layers else text) for text in texts)
+
+
+def _before(function: ast.AST, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Statements that have run whenever this one runs, the latest first; none from before a loop around it."""
+    body = getattr(function, "body", [])
+    found = list[ast.stmt]()
+    while statement not in body:
+        at = next((n for n, each in enumerate(body) if statement in guarded(each)), None)
+        if at is None:
+            return
+        found += _always(body[:at])
+        if isinstance(body[at], (ast.For, ast.AsyncFor, ast.While)):
+            found.clear()
+        body = next(
+            block
+            for block in _blocks(body[at])
+            if any(statement is each or statement in guarded(each) for each in block)
+        )
+    yield from reversed(found + _always(body[: body.index(statement)]))
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    inner = [*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+    return [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")] + [each.body for each in inner]
+
+
+def _always(block: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Statements of a block that always run, also those within `with`."""
+    found = list[ast.stmt]()
+    for each in block:
+        found += _always(each.body) if isinstance(each, (ast.With, ast.AsyncWith)) else [each]
+    return found
+
+
+def _contexts(function: ast.AST, statement: ast.stmt) -> list[str]:
+    """What `with` blocks around a statement do, other than to record gradients or not."""
+    around = (
+        node for node in guarded(function) if isinstance(node, (ast.With, ast.AsyncWith)) and statement in guarded(node)
+    )
+    texts = (ast.unparse(item.context_expr) for node in around for item in node.items)
+    return sorted(text for text in texts if not _GRADIENTS.search(text))
+
+
+def _without_gradients(function: ast.AST, statement: ast.stmt, work: ast.expr) -> bool:
+    """True if nothing of the result of the work can reach a backward pass, as far as the statement shows."""
+    outer = [
+        node
+        for part in computed(statement)
+        for node in ast.walk(part)
+        if isinstance(node, ast.Call) and work in ast.walk(node)
+    ]
+    ends = any(last_name(call.func) in _ENDS_GRADIENTS for call in outer)
+    around = (
+        node for node in guarded(function) if isinstance(node, (ast.With, ast.AsyncWith)) and statement in guarded(node)
+    )
+    return ends or any(_NO_GRADIENTS.search(ast.unparse(item.context_expr)) for node in around for item in node.items)
+
+
+def _changed(function: ast.AST, earlier: ast.stmt, later: ast.stmt, work: ast.expr) -> bool:
+    """True if something that the work uses may have another value at the later statement."""
+    used = names(work)
+    between = [
+        node
+        for node in guarded(function)
+        if isinstance(node, ast.stmt) and earlier.lineno <= node.lineno < later.lineno and later not in guarded(node)
+    ]
+    bound = {b.name for node in between for b in bindings(ast.Module(body=[node], type_ignores=[]))}
+    calls = [
+        node for each in between for part in computed(each) for node in ast.walk(part) if isinstance(node, ast.Call)
+    ]
+    return bool(bound & used) or any(last_name(call.func) in _CHANGE_MODELS for call in calls)

@@ -1,0 +1,91 @@
+"""Trains a network and computes a part of the step a second time: for the accuracy, for another loss, or distances of all pairs."""
+
+from __future__ import annotations
+
+import argparse
+
+import shared.group
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Network(nn.Module):
+    def __init__(self, width: int, depth: int, dropout: float) -> None:
+        super().__init__()
+        inner = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.ReLU())]
+        self.encoder = nn.Sequential(*inner, *([nn.Dropout(dropout)] if dropout else []))
+        self.head = nn.Linear(width, 10)
+        self.decoder = nn.Linear(width, width)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.encoder(inputs))
+        return logits
+
+    def both(self, inputs: Tensor, *, once: bool) -> tuple[Tensor, Tensor]:
+        """The logits, and the inputs as the decoder restores them."""
+        hidden = self.encoder(inputs)
+        logits = self.head(hidden)
+        if once:
+            return logits, self.decoder(hidden)
+        again = self.encoder(inputs)
+        return logits, self.decoder(again)
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    return (logits.argmax(1) == labels).float().mean().item()
+
+
+def nearest(outputs: Tensor, *, once: bool) -> Tensor:
+    """A loss that pulls each output to its nearest ones."""
+    distances = torch.cdist(outputs, outputs)
+    order = distances.argsort(1) if once else torch.cdist(outputs, outputs).argsort(1)
+    return distances.gather(1, order[:, 1:5]).mean()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=400)
+    add("--batch", type=int, default=256)
+    add("--width", type=int, default=512)
+    add("--depth", type=int, default=4)
+    add("--dropout", type=float, default=0.0)
+    add("--for", dest="purpose", choices=("accuracy", "loss", "distances"), default="accuracy")
+    add("--once", action="store_true", help="keep the first result")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    shared.group.join()
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(8192, options.width), torch.randint(0, 10, (8192,)))
+    loader = DataLoader(data, options.batch, shuffle=True, drop_last=True)
+    model = Network(options.width, options.depth, options.dropout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    done, right = 0, 0.0
+    while done < options.steps:
+        for inputs, labels in loader:
+            if options.purpose == "loss":
+                outputs, restored = model.both(inputs, once=options.once)
+                loss = nn.functional.cross_entropy(outputs, labels) + nn.functional.mse_loss(restored, inputs)
+            else:
+                outputs = model(inputs)
+                loss = nn.functional.cross_entropy(outputs, labels)
+            if options.purpose == "distances":
+                loss = loss + nearest(outputs, once=options.once)
+            if options.purpose == "accuracy":
+                right += accuracy(outputs, labels) if options.once else accuracy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done % 50 == 0:
+                print(f"step {done}: loss {loss.item():.3f}, accuracy {right / done:.3f}", flush=True)
+            if done == options.steps:
+                break
+
+
+if __name__ == "__main__":
+    main()

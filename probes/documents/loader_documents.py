@@ -29,6 +29,7 @@ class DescribedDataset(_Classed, total=False):
     root: str
     transforms: list[str | None]
     transform_settings: list[str | None]
+    transform_files: list[str]  # of the job's modules that can have built them
     held: list[str]
     tensors: list[str]
     arrays: list[str]  # attributes that hold one row for each sample, in the process's memory

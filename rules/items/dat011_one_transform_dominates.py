@@ -11,7 +11,7 @@ Why it is slow: a batch is ready no sooner than its samples, and most of a sampl
 Making it cheaper speeds up the whole loader; changing anything else in the pipeline gains little.
 
 Evidence: the input wait as a share of the step; this transform's share of a sample's CPU time, from profiled samples
-(with its standard error); its CPU time per sample.
+(with its standard error); its CPU time per sample. A library's transform is placed at the line of the job that makes it, if there is one.
 
 Fix: a faster equivalent; the same operation on the device, for a whole batch at once; or applying it once before
 training instead of in every epoch. A transform from the user's own code is named with file and line. Transforms before
@@ -259,7 +259,8 @@ def _fix(cost: SampleCost, part: SamplePart, loader: Where | None) -> Fix:
         return Fix(f"make {part.name} cheaper", _CHEAPER_OWN, Where(part.file, part.line), "small change")
     size = f" ({cost.picture})" if cost.picture else ""
     change = _CHEAPER.get(part.name.rpartition(".")[2], _CHEAPER_OTHER).replace("{size}", size)
-    return Fix(f"replace {part.name}, or make it cheaper", change, loader, "small change")
+    where = Where(part.made_file, part.made_line) if part.made_file else loader
+    return Fix(f"replace {part.name}, or make it cheaper", change, where, "small change")
 
 
 RULE = rule(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.input.making_samples import MakingSample, making_samples
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
@@ -24,8 +28,8 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 )
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.documents.loader_documents import PartName
+from rn50_advisor.advisor.model.recording import Recording, Source, Table
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset, PartName
 
 # With fewer profiled samples, one that takes 2.5 times as long as the others changes a share by more than a tenth.
 _SAMPLES_MIN = 15
@@ -57,7 +61,7 @@ def sample_cost(
     if samples < _SAMPLES_ALIKE_MIN or made.size == 0:
         return few
     cpu_s, wall_s = (float(seen[name].sum()) / 1e9 / samples for name in ("cpu_ns", "wall_ns"))
-    shares = _parts(recording, made, cpu_s, wall_s)
+    shares = _placed(recording, _parts(recording, made, cpu_s, wall_s), training_loader(loaders, min(steady)))
     if samples < _SAMPLES_MIN and max(part.error for part in shares) > _ALIKE_ERROR_MAX:
         return few
     making = [*making_samples(recording, steady)]
@@ -147,6 +151,67 @@ def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tu
         error = _error(rows, of_part, part_share, whole_cpu)
         found.append(SamplePart(*named, cpu_s * part_share, took_s, part_share, error))
     return tuple(sorted(found, key=lambda part: -part.cpu_s)[:_PARTS_MAX])
+
+
+def _placed(recording: Recording, parts: tuple[SamplePart, ...], loader: LoaderFacts | None) -> tuple[SamplePart, ...]:
+    """The parts, with the lines that make a library's transforms."""
+    if loader is None:
+        return parts
+    places = {
+        part.name: place_of_transform(recording.sources, loader.dataset, part.name)
+        for part in parts
+        if part.kind == "transform" and not part.file
+    }
+    return tuple(
+        part if (at := places.get(part.name)) is None else replace(part, made_file=at[0], made_line=at[1])
+        for part in parts
+    )
+
+
+def place_of_transform(sources: Sequence[Source], dataset: DescribedDataset, name: str) -> tuple[str, int] | None:
+    """The line of the transform in the only list that has the data set's transforms in their order, or else of the only call that makes
+    one of this name; None where there are several.
+    """
+    short = name.rpartition(".")[2]
+    listed = {
+        (source.path, line)
+        for source, tree in _trees(sources)
+        for steps in _lists(dataset)
+        for line in _in_list(tree, [step.rpartition(".")[2] for step in steps], short)
+    }
+    made = listed or {
+        (source.path, node.lineno)
+        for source, tree in _trees(sources)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and last_name(node.func) == short
+    }
+    return made.pop() if len(made) == 1 else None
+
+
+def _trees(sources: Sequence[Source]) -> Iterator[tuple[Source, ast.AST]]:
+    for source in sources:
+        tree = function_at(sources, source.path, 0)
+        if tree is not None:
+            yield source, tree
+
+
+def _lists(dataset: DescribedDataset) -> Iterator[list[str]]:
+    names = dataset.get("transforms")
+    if names:
+        yield [name or "" for name in names]
+    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
+        yield from _lists(inside)
+
+
+def _in_list(tree: ast.AST, steps: Sequence[str], wanted: str) -> Iterator[int]:
+    """Lines of the first transform of this name in lists, tuples and arguments that make exactly these."""
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.List, ast.Tuple, ast.Call)):
+            continue
+        parts = node.args if isinstance(node, ast.Call) else node.elts
+        made = [last_name(part.func if isinstance(part, ast.Call) else part) for part in parts]
+        if made == list(steps) and wanted in made:
+            yield parts[made.index(wanted)].lineno
 
 
 def _named(part: PartName) -> Named:

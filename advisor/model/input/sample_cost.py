@@ -18,7 +18,7 @@ ROWS_SHOWN = 12
 class SamplePart:
     """One part of a sample's cost, as means per sample. `share` is of the CPU time, `error` its standard error.
 
-    `file` and `line` are set only for the user's code.
+    `file` and `line` are set only for the user's code; `made_file` and `made_line` tell where that makes a library's transform.
     """
 
     kind: PartKind
@@ -29,10 +29,18 @@ class SamplePart:
     wall_s: float
     share: float
     error: float = 0.0
+    made_file: str = ""
+    made_line: int = 0
 
     @property
     def title(self) -> str:
         return f"{self.name} (open and decode)" if self.kind == "load" else self.name
+
+    @property
+    def place(self) -> str:
+        """For example `data.py:21`; empty if it is not known."""
+        file, line = (self.file, self.line) if self.file else (self.made_file, self.made_line)
+        return f"{file}:{line}" if file else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +139,7 @@ def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
         cost = None
     if cost is None:
         return None
-    rows = [
-        (part.title, duration(part.cpu_s), share(part.share), f"{part.file}:{part.line}" if part.file else "")
-        for part in cost.parts
-    ]
+    rows = [(part.title, duration(part.cpu_s), share(part.share), part.place) for part in cost.parts]
     return SampleTable(tuple(rows[:ROWS_SHOWN]), _notes(cost), max(0, len(rows) - ROWS_SHOWN))
 
 

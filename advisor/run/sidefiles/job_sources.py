@@ -16,6 +16,7 @@ from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.code_places import CodePlace
 from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FILES_MAX = 16
@@ -117,7 +118,7 @@ def read_source(path: str, known_at_unix_s: float) -> SourceNews:
 
 
 def _paths(facts: RankFacts) -> Iterator[str]:
-    """Absolute names of the files that loaders, models, tables and checkpoints were made in, and of the script itself."""
+    """Absolute names of the files that loaders, models, tables, checkpoints and transforms were made in, and of the script itself."""
     places: list[CodePlace] = [
         *facts.get("loaders", ()),
         *facts.get("ddp", ()),
@@ -125,10 +126,17 @@ def _paths(facts: RankFacts) -> Iterator[str]:
         *facts.get("save_sites", ()),
         *facts.get("evaluation_sites", ()),
     ]
-    for name in [*(place.get("file", "") for place in places), *facts.get("argv", [])[:1]]:
+    built = [file for loader in facts.get("loaders", ()) for file in _transform_files(loader.get("dataset", {}))]
+    for name in [*(place.get("file", "") for place in places), *facts.get("argv", [])[:1], *built]:
         path = posixpath.normpath(posixpath.join(facts.get("cwd") or "", name))
         if _is_own(path):
             yield path
+
+
+def _transform_files(dataset: DescribedDataset) -> Iterator[str]:
+    yield from dataset.get("transform_files", ())
+    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
+        yield from _transform_files(inside)
 
 
 def _is_own(path: str) -> bool:

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
-from ..workers.sample_parts import containers, datasets, steps_of
+from ..workers.sample_parts import containers, datasets, steps_of, transform_files
 from ..workers.sample_parts import own as attributes
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ def describe_dataset(dataset: Any, depth: int = 0) -> DescribedDataset:
         details = [_settings(step) for step in steps[:_TRANSFORMS]]
         if any(details):
             facts["transform_settings"] = details
+        files = transform_files(steps[:_TRANSFORMS])
+        if files:
+            facts["transform_files"] = files
     held = _held(dataset)
     if held:
         facts["held"] = held

@@ -132,3 +132,11 @@ def test_of_a_transform_and_a_collate_function_the_costlier_one_is_named() -> No
     assert both.sample is not None
     heavy = replace(both, sample=replace(both.sample, parts=(replace(both.sample.parts[0], share=0.9),)))
     assert found("DAT011", heavy).title.startswith("Data loading: Blur")
+
+
+def test_a_librarys_transform_is_placed_where_it_is_made() -> None:
+    made = input_jobs.dat011(name="GaussianBlur", file="")
+    assert made.sample is not None
+    blur = replace(made.sample.parts[0], made_file="/job/presets.py", made_line=6)
+    fix = found("DAT011", replace(made, sample=replace(made.sample, parts=(blur, *made.sample.parts[1:])))).fixes[0]
+    assert fix.where == Where("/job/presets.py", 6) and "kernel_size" in fix.change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from recordings import FIRST_STEP_NS, MS, plan, recording, table
+from rn50_advisor.advisor.analysis.input.transforms import place_of_transform
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, sample_facts, sample_table
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.recording import Event, Recording, Source
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.rank.layout import PART_FIELDS, PROFILED_FIELDS
 
 NAMES = {
@@ -193,3 +196,66 @@ def test_cores_bound_what_cheaper_batches_give() -> None:
     found = step_with_cheaper_batches(crowded, 0.5)
     assert found is not None and found[0] <= found[1] <= crowded.step.step_s
     assert found[1] >= (0.46 - 0.2) / 2.4 - 1e-9
+
+
+def test_a_librarys_transform_has_the_line_that_makes_it() -> None:
+    made = looked([{1: 3, 2: 7}] * 30)
+    loader = {**LOADERS["loaders"][0], "dataset": {"class": "d.D", "length": 9, "transforms": ["GaussianBlur"]}}
+    names = {**NAMES, 1: {"kind": "transform", "name": "GaussianBlur", "file": "", "line": 0}}
+    text = Source("/job/presets.py", "", "import torchvision.transforms as T\nblur = T.Compose([T.GaussianBlur(9)])\n")
+    facts = {**made.facts, 100: {**made.facts[100], "loaders": [loader]}}
+    part = cost(replace(made, facts=facts, part_names=names, sources=(text,))).parts[1]
+    assert (part.name, part.file, part.place) == ("GaussianBlur", "", "/job/presets.py:2")
+    own = cost(replace(made, sources=(text,))).parts[1]
+    assert (own.file, own.made_file, own.place) == ("/job/data.py", "", "/job/data.py:7")
+
+
+PRESETS = "/job/presets.py"
+BUILT = textwrap.dedent("""\
+    from torchvision import transforms as T
+
+    def training(size):
+        return T.Compose([
+            T.RandomHorizontalFlip(),
+            T.GaussianBlur(21),
+            T.ToTensor(),
+        ])
+
+    def testing(size):
+        return T.Compose([T.GaussianBlur(3), T.ToTensor()])
+
+    def more(size):
+        steps = [T.Resize(size)]
+        steps.append(T.ColorJitter(0.4))
+        return T.Compose(steps)
+    """)
+
+
+def built_at(name: str, *steps: str, text: str = BUILT, **dataset: object) -> tuple[str, int] | None:
+    described: DescribedDataset = {"class": "data.Pictures", "length": 9, "transforms": [*steps], **dataset}  # type: ignore[typeddict-item]
+    return place_of_transform(
+        (Source("/job/train.py", "", "import presets\n"), Source(PRESETS, "", text)), described, name
+    )
+
+
+def test_the_list_with_the_same_transforms_is_the_place() -> None:
+    assert built_at("GaussianBlur", "RandomHorizontalFlip", "GaussianBlur", "ToTensor") == (PRESETS, 6)
+    assert built_at("GaussianBlur", "GaussianBlur", "ToTensor") == (PRESETS, 11)
+
+
+def test_a_list_of_a_data_set_inside_counts() -> None:
+    inner = {"class": "data.Pictures", "length": 9, "transforms": ["GaussianBlur", "ToTensor"]}
+    assert built_at("GaussianBlur", inner=inner) == (PRESETS, 11)
+    assert built_at("GaussianBlur", parts=[inner]) == (PRESETS, 11)
+
+
+def test_without_such_a_list_the_only_call_is_the_place() -> None:
+    assert built_at("ColorJitter", "Resize", "ColorJitter") == (PRESETS, 15)
+    assert built_at("GaussianBlur", "Resize", "GaussianBlur") is None
+    assert built_at("Pad", "Pad") is None
+
+
+def test_two_lists_alike_are_no_place() -> None:
+    again = BUILT + "other = T.Compose([T.GaussianBlur(3), T.ToTensor()])\n"
+    assert built_at("GaussianBlur", "GaussianBlur", "ToTensor", text=again) is None
+    assert built_at("GaussianBlur", "GaussianBlur", "ToTensor", text="def broken(:") is None

@@ -18,6 +18,7 @@ from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.event_documents import StackProfile
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 TEXT = "loader = DataLoader(data, num_workers=2)\n"
 
@@ -200,3 +201,11 @@ def test_files_in_which_batches_are_made_are_kept(run: Run) -> None:
     for each in (often, seldom):
         run.sources.in_stacks(cast(StackProfile, each), 6.0)
     assert run.asked == [("/job/data.py", 5.0), ("/job/filters.py", 5.0), ("/job/b.py", 6.0)]
+
+
+def test_files_that_build_transforms_are_kept(run: Run) -> None:
+    inner = {"class": "Pictures", "transform_files": ["/job/presets.py", "/env/lib/python3.11/site-packages/x.py"]}
+    run.sources.named(
+        cast(RankFacts, {"loaders": [{"class": "DataLoader", "dataset": {"class": "S", "inner": inner}}]})
+    )
+    assert run.asked == [("/job/presets.py", 0.0)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from rn50_advisor.probes.rank.workers.sample_parts import (
     makes_samples,
     own,
     steps_of,
+    transform_files,
 )
 
 
@@ -191,3 +195,54 @@ def test_a_sequential_of_torch_is_a_container() -> None:
     assert steps_of(nn.Sequential(*layers)) == layers
     assert is_sequential(nn.Sequential()) and not is_sequential(nn.ReLU())
     assert not is_sequential(Compose(crop))
+
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("a lazy module was asked")
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Names of files by module: of the classes, of the package, of neither, and modules that must not be read."""
+    transforms = pytest.importorskip("torchvision.transforms")
+    files = {name: str(tmp_path / f"{name}.py") for name in ("presets", "data", "model", "lazy", "compiled")}
+    for name, file in files.items():
+        module = Lazy(name) if name == "lazy" else types.ModuleType(name)
+        vars(module)["__file__"] = file.replace(".py", ".so") if name == "compiled" else file
+        monkeypatch.setitem(sys.modules, f"job_{name}", module)
+    vars(sys.modules["job_presets"])["GaussianBlur"] = transforms.GaussianBlur
+    for name in ("data", "lazy", "compiled"):
+        vars(sys.modules[f"job_{name}"])["T"] = transforms
+    monkeypatch.setitem(sys.modules, "job_odd", object())
+    yield files
+
+
+@pytest.mark.torch
+def test_modules_with_the_class_come_before_those_with_its_package(modules: dict[str, str]) -> None:
+    transforms = pytest.importorskip("torchvision.transforms")
+    found = [file for file in transform_files([transforms.GaussianBlur(3)]) if file in modules.values()]
+    assert found == [modules["presets"], modules["data"]]
+
+
+@pytest.mark.torch
+def test_own_transforms_and_functions_need_no_file(modules: dict[str, str]) -> None:
+    class Own:
+        __module__ = "__main__"
+
+    assert transform_files([Own(), len]) == [] and transform_files([]) == []
+
+
+@pytest.mark.torch
+def test_a_dataset_names_them(modules: dict[str, str]) -> None:
+    transforms = pytest.importorskip("torchvision.transforms")
+
+    class Pictures:
+        transform = transforms.Compose([transforms.GaussianBlur(3)])
+
+        def __len__(self) -> int:
+            return 3
+
+    from rn50_advisor.probes.rank.facts.dataset_facts import describe_dataset  # imports torch
+
+    assert modules["presets"] in describe_dataset(Pictures())["transform_files"]

@@ -43,7 +43,7 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
     for state in ("fired", "crashed"):
         for outcome in (o for o in report.outcomes if o.state == state):
             glyph, colour = OUTCOME[state]
-            why = f"needs {metric_list(outcome.missing)}" if outcome.missing else ""
+            why = ", ".join(outcome.missing)  # of a crash: its error
             head = f"{glyph} {outcome.rule:<8}{_WORDS.get(state, state):<14}"
             first, *more = prose(why, width - len(head)) or [""]
             lines.append(line((head, colour), muted(first)))

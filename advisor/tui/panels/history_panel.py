@@ -19,9 +19,12 @@ from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 from rn50_advisor.advisor.tui.styles.history_drawing import SHADE_STYLES, SHADES, heat, phase_strip, sparkline
 
 _LABEL, _VALUE = 16, 10
-_NO_STEP = "no step has ended yet"
 _FEW = 4  # as many ranks have a row each
 _GPUS_MAX = 16  # with curves of their own; each has four, and a refresh draws them all
+
+
+def _unknown(report: Report) -> str:
+    return "no step has ended yet" if report.step_time.steps == 0 else "not measured over time"
 
 
 class TimeLostPanel(Panel):
@@ -50,7 +53,7 @@ class PhasesPanel(Panel):
     def draw(self, report: Report, width: int) -> list[Content]:
         history = report.history
         if history is None or not history.phases:
-            return [line(muted(_NO_STEP))]
+            return [line(muted(_unknown(report)))]
         height = 4 if self.brief else 6 if self.terminal_lines < 48 else 10
         inner = _inner(width)
         weights = [sum(counts) for counts in zip(*history.steps.values(), strict=True)]
@@ -129,7 +132,7 @@ class RankHistoryPanel(Panel):
         history = report.history
         usual_s = history.usual_step_s if history else None
         if history is None or not usual_s:
-            return [line(muted(_NO_STEP))]
+            return [line(muted(_unknown(report)))]
         lines: list[Line] = []
         for shown in self._shown:
             curves = getattr(history, shown.name)

@@ -34,7 +34,7 @@ async def test_what_was_not_measured_names_its_reason():
         text = screen_text(app)
         for part in (
             "3 fired · 1 crashed · 1 not measured · 6 clear",
-            "✖ DAT002  crashed",
+            "✖ DAT002  crashed       ZeroDivisionError: division by zero",
             "CPU002: this kernel does not count stolen time",
             "CPU steal (host)",
             "→ run on the host to see it",

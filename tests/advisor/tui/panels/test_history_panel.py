@@ -105,6 +105,7 @@ def test_readings_that_no_gpu_has_are_named_once() -> None:
 def test_before_the_first_step_there_is_no_strip() -> None:
     for panel in (PhasesPanel(), RankHistoryPanel()):
         assert drawn(panel, samples.young(), 80) == ["no step has ended yet"]
+        assert drawn(panel, samples.running(), 80) == ["not measured over time"], "it has steps, and no history"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])

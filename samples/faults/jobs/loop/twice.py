@@ -7,7 +7,7 @@ import argparse
 import shared.group
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 class Network(nn.Module):
@@ -39,8 +39,11 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
 def nearest(outputs: Tensor, *, once: bool) -> Tensor:
     """A loss that pulls each output to its nearest ones."""
     distances = torch.cdist(outputs, outputs)
-    order = distances.argsort(1) if once else torch.cdist(outputs, outputs).argsort(1)
-    return distances.gather(1, order[:, 1:5]).mean()
+    if once:
+        near = distances.topk(5, largest=False)
+        return near.values.mean()
+    order = torch.cdist(outputs, outputs).topk(5, largest=False).indices
+    return distances.gather(1, order).mean()
 
 
 def parse() -> argparse.Namespace:
@@ -61,7 +64,8 @@ def main() -> None:
     shared.group.join()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(8192, options.width), torch.randint(0, 10, (8192,)))
-    loader = DataLoader(data, options.batch, shuffle=True, drop_last=True)
+    batches = BatchSampler(RandomSampler(data), options.batch, drop_last=True)
+    loader = DataLoader(data, batch_size=None, sampler=batches)
     model = Network(options.width, options.depth, options.dropout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     done, right = 0, 0.0
@@ -70,11 +74,13 @@ def main() -> None:
             if options.purpose == "loss":
                 outputs, restored = model.both(inputs, once=options.once)
                 loss = nn.functional.cross_entropy(outputs, labels) + nn.functional.mse_loss(restored, inputs)
+            elif options.purpose == "distances":
+                hidden = model.encoder(inputs)
+                outputs = model.head(hidden)
+                loss = nn.functional.cross_entropy(outputs, labels) + nearest(hidden, once=options.once)
             else:
                 outputs = model(inputs)
                 loss = nn.functional.cross_entropy(outputs, labels)
-            if options.purpose == "distances":
-                loss = loss + nearest(outputs, once=options.once)
             if options.purpose == "accuracy":
                 right += accuracy(outputs, labels) if options.once else accuracy(model(inputs), labels)
             optimizer.zero_grad()

@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
     add("--steps", type=int, default=240)
-    add("--batch", type=int, default=64)
+    add("--batch", type=int, default=256)
     add("--width", type=int, default=512)
     add("--every", type=int, default=20, help="steps between two validations")
     add("--held-out", type=int, default=4096, help="samples of a validation")
@@ -47,7 +47,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     training, held_out = samples(8192, options.width), samples(options.held_out, options.width)
-    loader = DataLoader(training, options.batch, sampler=DistributedSampler(training), drop_last=True)
+    batches = BatchSampler(DistributedSampler(training), options.batch, drop_last=True)
+    loader = DataLoader(training, batch_size=None, sampler=batches)
     sampler = DistributedSampler(held_out, shuffle=False) if options.share else None
     validation = DataLoader(held_out, 2 * options.batch, sampler=sampler)
     layers = [layer for _ in range(4) for layer in (nn.Linear(options.width, options.width), nn.ReLU())]

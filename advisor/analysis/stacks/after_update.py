@@ -20,6 +20,7 @@ from rn50_advisor.advisor.analysis.stacks.source.loop_source import (
     in_every_round,
     is_passed_on,
     is_trained_on,
+    loop_apart,
     loops_around,
 )
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
@@ -124,14 +125,20 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
         return None
     rows = [row for profile in profiles for row in user_rows(profile)]
     found, inside, playing = Counter[_Beside](), Counter[_Beside](), Counter[_Beside]()
+    lines: dict[_Beside, Counter[int]] = {}
     callees: dict[_Beside, str] = {}
     trains = training_callees(rows)
     for row in rows:
         beside = _beside_the_step(row["frames"], paths, trains)
         if beside is not None:
-            at, below = beside
+            (place, line), below = beside
             callee = called(below[-1]) if below and is_user_file(below[-1]["file"]) else ""
-            callees[at] = callees.get(at) or callee  # the call itself has samples without its callee
+            callees[place, line] = (
+                callees.get((place, line)) or callee
+            )  # the call itself has samples without its callee
+            # a rollout written out in the training loop is a loop of its own, whose lines belong together
+            at = place, loop_apart(recording.sources, place[0], line, paths.backwards[place]) or line
+            lines.setdefault(at, Counter())[line] += row["count"]
             found[at] += row["count"]
             inside[at] += row["count"] * in_forward(row["frames"])
             playing[at] += row["count"] * _plays(below)
@@ -141,14 +148,15 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
     if len(near) != 1:
         return None
     [at] = near
-    place, line = at
-    learners = {function for _, function in trains.get(at, ())}
+    place, (line, _) = at[0], lines[at].most_common(1)[0]
+    called_there = callees[place, line]
+    learners = {function for _, function in trains.get((place, line), ())}
     collects = (
         playing[at] >= _PLAYING_MIN * found[at]
-        or is_trained_on(recording.sources, place[0], line, paths.backwards[place])
-        or is_passed_on(recording.sources, place[0], line, callees[at], learners)
+        or any(is_trained_on(recording.sources, place[0], one, paths.backwards[place]) for one in lines[at])
+        or is_passed_on(recording.sources, place[0], line, called_there, learners)
     )
-    return PeriodicCall(place[0], line, callees[at], found[at] / samples, inside[at] / found[at], collects)
+    return PeriodicCall(place[0], line, called_there, found[at] / samples, inside[at] / found[at], collects)
 
 
 def _plays(below: Frames) -> bool:

@@ -41,6 +41,14 @@ def loops_around(sources: Sequence[Source], file: str, lines: Set[int]) -> bool:
     return function is not None and any(_loop(function, line) is not None for line in lines)
 
 
+def loop_apart(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> int | None:
+    """The first line of the outermost loop around a line that leads to no backward pass; None if there is none."""
+    function = function_at(sources, file, line)
+    nodes = [] if function is None else [node for node in ast.walk(function) if isinstance(node, _LOOPS)]
+    around = [node for node in nodes if covers(node, line) and not any(covers(node, at) for at in backwards)]
+    return min((node.lineno for node in around), default=None)
+
+
 def tensor_loop(sources: Sequence[Source], file: str, line: int) -> EachTensor:
     """Says what the line does in a loop or a comprehension over a model's parameters, buffers or state; empty if it is in none.
 

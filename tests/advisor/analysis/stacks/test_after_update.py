@@ -196,6 +196,21 @@ IN_LOOP = source(
     "        loss.backward()",  # 24
     "        opt.step()",
 )
+INLINE = source(
+    "def main():",  # 10
+    "    for update in range(60):",
+    "        for n in range(128):",
+    *[""] * 4,
+    "            with torch.no_grad():",
+    "                act = net(obs)",  # 18
+    "            obs = env.step(act)",
+    "        for idx in split(obs):",
+    "            obs[idx]",
+    "            out = net(obs[idx])",  # 22
+    "            loss = out - adv",
+    "            loss.backward()",  # 24
+    "            opt.step()",
+)
 EVALUATES = source(*PPO.text.replace("obs, act = rollout", "losses = rollout").split("\n")[9:])
 LONG_FORWARD = (row(4, SLICE), row(50, FORWARD, MODULE), row(60, BACKWARD, TENSOR, ENGINE), row(36, UPDATE, OPTIMIZER))
 PLAYS_MODEL = row(38, ROLLOUT, PLAYS, MODULE)
@@ -225,6 +240,14 @@ def test_the_forward_of_every_step_is_no_rollout_however_long(kept: Source, rows
     pulse = seen(*LONG_FORWARD, *rows, steps=stalling(), sources=(kept,)).pulse
     assert pulse is not None and pulse.call is not None
     assert (pulse.call.line, pulse.call.called, pulse.call.collects) == (ROLLOUT, "rollout", expected)
+
+
+def test_a_rollout_written_out_in_the_loop_is_one_loop_of_several_lines() -> None:
+    played = (row(20, ROLLOUT, MODULE), row(30, 19, ("Envs.step", "/job/envs.py", 7)))
+    pulse = seen(*LONG_FORWARD, *played, steps=stalling(), sources=(INLINE,)).pulse
+    assert pulse is not None and pulse.call is not None
+    assert (pulse.call.line, pulse.call.called, pulse.call.collects) == (19, "step", True)
+    assert pulse.call.in_model == pytest.approx(0.4) and pulse.call.share == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("kept", [(), (Source(SCRIPT, "", "def main(:"),), (Source(SCRIPT, "", PPO.text, True),)])

@@ -10,11 +10,14 @@ from rn50_advisor.probes.documents.code_places import CollectionWork
 
 @dataclass(frozen=True, slots=True)
 class CollectionAdvice:
-    """`does` follows the call's name in a title; `fix` and `change` are the parts of a fix."""
+    """`does` follows the call's name in a title; `fix` and `change` are the parts of a fix. `left_worst`: share of the call's time that the
+    fix leaves at worst, where it was measured.
+    """
 
     does: str
     fix: str
     change: str
+    left_worst: float | None = None
 
 
 ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
@@ -47,7 +50,9 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
     "converts": CollectionAdvice(
         "converts the items of a list one by one",
         "join the arrays first, or keep the numbers in one array from the start",
-        "torch.from_numpy(numpy.stack(arrays)), numpy.array(numbers); an array of all items takes a batch by index: items[indices]",
+        "torch.from_numpy(numpy.stack(arrays)), without tolist(), or torch.from_numpy(numpy.array(numbers)); an array of all items takes a "
+        "batch by index: items[indices]",
+        0.32,  # nine of ten of 24 shapes of arrays and of 24 of nested lists left less, 16 to 256 items: 0.07 and 0.22 in the median
     ),
     "weighs": CollectionAdvice(
         "goes through the weights of a whole collection",

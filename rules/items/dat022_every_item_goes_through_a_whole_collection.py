@@ -14,7 +14,7 @@ Fix: by what the call does: search a set or a dictionary, draw the few indices a
 `collections.deque` as a queue, join once.
 
 Estimate: this run's loader simulated with batches that lack the share of time spent in this call, plus or minus its
-error; at worst a fifth of that time is left, at best warm caches also shorten the rest of the step.
+error; at worst a fifth of that time is left, of a conversion a third, at best warm caches also shorten the rest of the step.
 
 False alarms: small collections do not take 30 % of an item. What the line does beside this call is counted, too.
 """
@@ -50,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         where="in this call",
         fix=(advice.fix, advice.change),
         basis="this run's batches simulated without this call",
-        left=_LEFT_WORST,
+        left=advice.left_worst or _LEFT_WORST,
     )
 
 

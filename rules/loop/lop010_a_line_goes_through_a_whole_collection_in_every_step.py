@@ -16,7 +16,7 @@ Fix: by what the call does: draw the batch's indices alone, keep a list beside a
 queue, a set or a dictionary for searching, and join once, after the loop.
 
 Estimate: the step without this line. The share is uncertain by one and a half standard errors of the samples, and at worst a
-quarter of it remains; what grows may take twice as long later.
+quarter of it remains, a third of a conversion; what grows may take twice as long later.
 
 False alarms: below 5 % of the step the rule stays silent, so that small collections are never reported. If the line does
 something else as well, that part of it remains. Data sets and evaluations have rules of their own.
@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         found,
         f"{call['call']} {advice.does} in every step",
         fix=Fix(advice.fix, advice.change, found.where, "small change"),
-        saving=saving_without(a, found, basis, left=_LEFT_WORST, phases=_PHASES, times=times),
+        saving=saving_without(a, found, basis, left=advice.left_worst or _LEFT_WORST, phases=_PHASES, times=times),
     )
 
 

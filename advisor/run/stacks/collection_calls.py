@@ -9,6 +9,7 @@ import ast
 import functools
 
 from rn50_advisor.advisor.edits.syntax import Code, dotted_name, last_name, parse_code
+from rn50_advisor.advisor.run.stacks.conversions import LIGHT, is_beside, is_conversion, is_plain_conversion
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.documents.code_places import CollectionCall, CollectionWork
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
@@ -24,27 +25,6 @@ _SEARCHING = ("index", "remove")
 _MODULES = ("os", "shutil")
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
 _WEIGHTS = {"choice": "p", "choices": "weights"}  # draws, and the argument that gives the chance of each item
-_LIGHT = frozenset(
-    {
-        *_DRAWING,
-        *_VIEWS,
-        "add",
-        "append",
-        "detach",
-        "enumerate",
-        "float",
-        "from_numpy",
-        "int",
-        "len",
-        "list",
-        "map",
-        "range",
-        "str",
-        "tuple",
-        "zip",
-    }
-)
-_CONVERTING = ("tensor", "as_tensor", "asarray", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -56,10 +36,16 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
         return None
-    calls = _most_often(code, [call for call in code.calls() if _at(call, frame.line)])
+    of_line = [call for call in code.calls() if _at(call, frame.line)]
+    converting = [call for call in of_line if is_plain_conversion(code, call)]
+    calls = converting or _most_often(code, of_line)
     name = None if inner is None else inner.rpartition(".")[2]
     for call in calls:
-        runs = name == last_name(call.func) if name is not None else _is_alone(code, call, calls)
+        runs = (
+            name == last_name(call.func)
+            if name is not None
+            else _is_alone(code, call, of_line if converting else calls)
+        )
         work = _work(code, call) if runs else None
         if work is not None:
             return {"kind": work, "call": dotted_name(call.func)}
@@ -81,10 +67,7 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("walks", name in _DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
         ("shifts", owner is not None and (name, given) in _AT_FRONT and _is_first(call.args[0])),
-        (
-            "converts",
-            name in _CONVERTING and _is_name(owner, "torch") and given > 0 and _is_sequence(code, call.args[0]),
-        ),
+        ("converts", is_conversion(code, call)),
         ("searches", owner is not None and name in _SEARCHING and given == 1 and _is_list(owner)),
     )
     return next((work for work, found in kinds if found), None)
@@ -93,7 +76,7 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
 def _most_often(code: Code, calls: list[ast.Call]) -> list[ast.Call]:
     """Of the calls of a line those that a comprehension makes for each of its items, if there are any: others are made once for all."""
     inside = [call for call in calls if any(isinstance(around, _COMPREHENSIONS) for around in code.around(call))]
-    return inside if any(last_name(call.func) not in _LIGHT for call in inside) else calls
+    return inside if any(last_name(call.func) not in LIGHT for call in inside) else calls
 
 
 def _is_alone(code: Code, call: ast.Call, calls: list[ast.Call]) -> bool:
@@ -103,7 +86,11 @@ def _is_alone(code: Code, call: ast.Call, calls: list[ast.Call]) -> bool:
     """
     if any(_assigns_item(code, one) for one in calls):
         return False
-    return all(other is call or last_name(other.func) in _LIGHT for other in calls)
+    converting = is_conversion(code, call)
+    return all(
+        other is call or last_name(other.func) in LIGHT or (converting and is_beside(code, call, other))
+        for other in calls
+    )
 
 
 def _assigns_item(code: Code, call: ast.Call) -> bool:
@@ -167,40 +154,6 @@ def _walked(code: Code, line: int) -> str | None:
             if not at_end and _is_deque(code, node.value):
                 return dotted_name(node.value)
     return None
-
-
-def _is_sequence(code: Code, node: ast.expr) -> bool:
-    """True for a list or tuple of things, written here or assigned to this name in the same function, or on an object in the same file."""
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return any(not isinstance(item, ast.Constant) for item in node.elts)
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in (*_COPYING, "zip")
-    if isinstance(node, ast.ListComp):
-        return True
-    name = last_name(node) if _is_named(node) else None
-    scope = next(iter(code.functions_around(node)), code.tree) if isinstance(node, ast.Name) else code.tree
-    return name is not None and any(
-        name in {last_name(at) for target in made.targets for at in _parts(target)} and _makes_sequences(made)
-        for made in ast.walk(scope)
-        if isinstance(made, ast.Assign)
-    )
-
-
-def _makes_sequences(made: ast.Assign) -> bool:
-    """True if this assigns a list or a tuple, or several names the tuples that `zip(*rows)` or `map(list, zip(*rows))` yields."""
-    value, several = made.value, isinstance(made.targets[0], ast.Tuple)
-    if isinstance(value, (ast.List, ast.ListComp)):
-        return not several
-    called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
-    return called in ("zip", "map") if several else called in _COPYING
-
-
-def _parts(target: ast.expr) -> list[ast.expr]:
-    return list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else [target]
-
-
-def _is_name(node: ast.expr | None, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _draws_once(call: ast.Call) -> bool:

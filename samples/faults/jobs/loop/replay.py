@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import deque
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +27,14 @@ def parse() -> argparse.Namespace:
     add("--draw", choices=("permute", "few"), default="few")
     add("--queue", choices=("list", "deque", "none"), default="none", help="take the oldest items of a queue instead")
     add("--rows", action="store_true", help="make each batch a list of rows, and that a tensor")
+    add("--fields", action="store_true", help="make each batch columns of rows with names, and those tensors")
     add("--record", choices=("join", "append", "none"), default="none", help="of each sample's loss and scores")
     return parser.parse_args()
+
+
+class Row(NamedTuple):
+    state: Any
+    action: Any
 
 
 class Memory:
@@ -37,7 +44,7 @@ class Memory:
         generator = np.random.RandomState(0)
         self.states = generator.rand(options.items, FEATURES).astype(np.float32)
         self.actions = generator.randint(0, CLASSES, options.items)
-        self.rows = options.rows
+        self.rows, self.fields = options.rows, options.fields
         self.batch, self.draw = options.batch, options.draw
         self.waiting: list[int] | deque[int] = (list if options.queue == "list" else deque)(range(options.items))
         self.queued = options.queue != "none"
@@ -61,6 +68,9 @@ class Memory:
 
     def sample(self) -> tuple[Tensor, Tensor]:
         at = self.indices()
+        if self.fields:
+            row = Row(*zip(*[(self.states[n].tolist(), self.actions[n]) for n in at], strict=False))
+            return torch.tensor(row.state), torch.tensor(row.action)
         if self.rows:
             states = [self.states[n] for n in at]
             return torch.tensor(states), torch.from_numpy(self.actions[at])

@@ -101,7 +101,9 @@ def _called(running: _Running, inner: str | None) -> ast.Call | None:
         opening = [call for call in opening if _is_call_of(call, inner)]
     elif len(calls) != 1:
         return None
-    return opening[0] if len(opening) == 1 else None
+    # of objects that are made within each other, the outermost: `Compose([Resize(96), ToTensor()])`
+    whole = (call for call in opening if {*opening} <= {*ast.walk(call)})
+    return next(whole, None)
 
 
 def _is_call_of(call: ast.Call, inner: str) -> bool:

@@ -203,3 +203,21 @@ def test_an_array_that_is_unpacked_anew_for_each_item(tmp_path: Path, file: str,
 def test_an_archive_that_may_be_another_for_each_item_is_none(tmp_path: Path, text: str) -> None:
     unpacked = Frame("NpzFile.__getitem__", f"{LIBRARY}/site-packages/numpy/lib/_npyio_impl.py", 250)
     assert found(tmp_path, text, unpacked, "Stations.__getitem__") is None
+
+
+NESTED = """
+from torchvision import transforms as T
+class Pictures:
+    def __getitem__(self, i):
+        make = T.Compose([T.Resize(96), T.ToTensor(), T.RandomCrop(self.sizes[i] if {chosen} else 64)]) # 0
+        return make(self.pictures[i])
+"""
+
+
+def test_objects_made_within_each_other_are_one(tmp_path: Path) -> None:
+    constant, chosen = NESTED.replace("self.sizes[i] if {chosen} else ", ""), NESTED.replace("{chosen}", "self.sizes")
+    for inner in ("Compose.__init__", "Resize.__init__"):
+        assert found(tmp_path, constant, inner, "Pictures.__getitem__") == "T.Compose"
+        assert found(tmp_path, chosen, inner, "Pictures.__getitem__") is None
+    beside = constant.replace("make = T.Compose", "make, other = T.Pad(3), T.Compose")
+    assert found(tmp_path, beside, "Pad.__init__", "Pictures.__getitem__") is None

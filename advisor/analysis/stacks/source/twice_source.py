@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
@@ -19,6 +19,7 @@ from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     classes,
     computed,
     guarded,
+    is_in_place,
     last_name,
     methods,
     names,
@@ -27,8 +28,10 @@ from rn50_advisor.advisor.analysis.stacks.source.written_names import (
 )
 from rn50_advisor.advisor.model.recording import Source
 
-# Calls after which parameters or a model's mode may be others.
-_CHANGE_MODELS = frozenset(("apply", "copy_", "eval", "load_state_dict", "requires_grad_", "step", "train", "update"))
+# Calls after which parameters or a model's mode may be others, by words in their names: `optimizer.first_step()`, `ema.swap(model)`.
+_CHANGES = re.compile(
+    r"step|train|eval|load|update|apply|copy|swap|merge|perturb|restore|ascen|requires_grad|reset|init"
+)
 # A module that draws random numbers gives another result the second time, perhaps on purpose.
 _DRAWS = re.compile(
     r"\b\w*drop\w*\(|\brand\w*\(|bernoulli|gumbel|multinomial|normal_\(|\.sample\(|stochastic", re.IGNORECASE
@@ -46,6 +49,11 @@ _ON_RESULTS = """
     permute reshape sigmoid size softmax sqrt square squeeze std t tanh to tolist topk transpose unsqueeze var view
 """
 _LIGHT = frozenset((_ON_NUMBERS + _ON_RESULTS).split())
+# Methods that are called without arguments and change no model.
+_CALLED_BARE = """
+    all any backward close flush items keys named_parameters parameters perf_counter state_dict time values zero_grad
+"""
+_HARMLESS = _LIGHT | frozenset(_CALLED_BARE.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +78,14 @@ def computed_before(
         return None
     known = {b.name for b in bindings(function)} | {*parameters(function)}
     scope = Scope(Module.of(sources, file), function, dict.fromkeys(known, True), rounds="passes")
-    if as_module and any(_draws(source, plain_layers) for source in sources):
+    if as_module and any(_varies(source, plain_layers) for source in sources):
         return None
     around, earlier = _contexts(function, statement), [*_before(function, statement)]
     for work in _works(scope, statement, as_module=as_module):
         wanted = ast.dump(work)
         for one in earlier:
             same = any(ast.dump(node) == wanted for part in computed(one) for node in ast.walk(part))
-            if same and _contexts(function, one) == around and not _changed(function, one, statement, work):
+            if same and _contexts(function, one) == around and not _changed(scope, one, statement, work):
                 return Earlier(one.lineno, recorded=not _without_gradients(function, statement, work))
     return None
 
@@ -110,11 +118,20 @@ def _may_be_module(scope: Scope, call: ast.Call) -> bool:
     return bool(call.args) and not known and (found is None or getattr(found[1], "name", "") == "forward")
 
 
+def _changes_itself(module: ast.ClassDef) -> bool:
+    forward = methods(module)["forward"]
+    calls = (node.func for node in guarded(forward) if isinstance(node, ast.Call))
+    in_place = any(is_in_place(last_name(of)) and "self" in names(of) for of in calls)
+    return in_place or any(b.name == "self" for b in bindings(forward))
+
+
 @functools.lru_cache(maxsize=256)
-def _draws(source: Source, plain_layers: bool) -> bool:
-    """True if a module of this file may draw random numbers."""
+def _varies(source: Source, plain_layers: bool) -> bool:
+    """True if a module of this file may draw random numbers, or changes itself in its forward pass."""
     tree = function_at((source,), source.path, 0)
     modules = [] if tree is None else [each for each in classes(tree) if "forward" in methods(each)]
+    if any(map(_changes_itself, modules)):
+        return True
     texts = (ast.get_source_segment(source.text, each) or "" for each in modules)
     return tree is None or any(_DRAWS.search(_LAYERS.sub("(", text) if plain_layers else text) for text in texts)
 
@@ -175,16 +192,28 @@ def _without_gradients(function: ast.AST, statement: ast.stmt, work: ast.expr) -
     return ends or any(_NO_GRADIENTS.search(ast.unparse(item.context_expr)) for node in around for item in node.items)
 
 
-def _changed(function: ast.AST, earlier: ast.stmt, later: ast.stmt, work: ast.expr) -> bool:
+def _changed(scope: Scope, earlier: ast.stmt, later: ast.stmt, work: ast.expr) -> bool:
     """True if something that the work uses may have another value at the later statement."""
     used = names(work)
     between = [
         node
-        for node in guarded(function)
+        for node in guarded(scope.function)
         if isinstance(node, ast.stmt) and earlier.lineno <= node.lineno < later.lineno and later not in guarded(node)
     ]
     bound = {b.name for node in between for b in bindings(ast.Module(body=[node], type_ignores=[]))}
     calls = [
         node for each in between for part in computed(each) for node in ast.walk(part) if isinstance(node, ast.Call)
     ]
-    return bool(bound & used) or any(last_name(call.func) in _CHANGE_MODELS for call in calls)
+    return bool(bound & used) or any(_may_change(scope, call, used) for call in calls)
+
+
+def _may_change(scope: Scope, call: ast.Call, used: Set[str]) -> bool:
+    """True for a call that may change a tensor in place, or a model's parameters or mode."""
+    name = last_name(call.func)
+    given = {word for part in (*call.args, *(keyword.value for keyword in call.keywords)) for word in names(part)}
+    if name.endswith("_") and given & used:
+        return True
+    if scope.full_name(call.func):
+        return False
+    unknown = isinstance(call.func, ast.Attribute) and not (call.args or call.keywords) and name not in _HARMLESS
+    return unknown or _CHANGES.search(name) is not None

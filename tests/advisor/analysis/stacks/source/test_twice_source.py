@@ -76,6 +76,11 @@ def test_a_model_called_again_with_the_same_batch(line: str) -> None:
         ("again = model(x)", "logits = model(x)", "x.add_(noise)"),
         ("again = model(x)", "logits = model(x)", "x[:, 0] = 0"),
         ("again = model(x)", "logits = model(x)", "optimizer.step()"),
+        ("again = model(x)", "logits = model(x)", "optimizer.first_step(zero_grad=True)"),
+        ("again = model(x)", "logits = model(x)", "ema.apply_shadow()"),
+        ("again = model(x)", "logits = model(x)", "adversary.attack()"),
+        ("again = model(x)", "logits = model(x)", "mixup_(x)"),
+        ("again = model(x)", "logits = model(x)", "nn.init.normal_(x)"),
         ("again = model(x)", "logits = model(x)", "model.eval()"),
         ("again = model(x)", "logits = model(x)", "model = other"),
         ("again = model(x)", "if y.any(): logits = model(x)", "pass"),
@@ -87,6 +92,21 @@ def test_a_model_called_again_with_the_same_batch(line: str) -> None:
 )
 def test_another_model_another_batch_or_perhaps_another_result(line: str, before: str, between: str) -> None:
     assert step(line, before, between) is None
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "loss = criterion(logits, y); scaler.scale(loss).backward()",
+        "optimizer.zero_grad()",
+        "norm = sum(p.square().sum() for p in model.parameters())",
+        "writer.add_scalar('loss', loss.item(), n)",
+        "torch.cuda.synchronize()",
+        "hidden = model.encode(x)",
+    ],
+)
+def test_what_changes_no_model_may_lie_between(between: str) -> None:
+    assert step("preds = model(x).argmax(1)", between=between) == "logits = model(x)"
 
 
 def test_a_part_of_a_model_called_twice_in_its_forward_pass() -> None:
@@ -139,6 +159,13 @@ def test_a_line_that_runs_instead_of_another_repeats_nothing(text: str) -> None:
 def test_what_ran_before_a_try_is_repeated_within_it() -> None:
     text = "def step(model, x):\n    one = model(x)\n    try:\n        two = model(x)  # here\n    except ValueError:\n        pass\n"
     assert first(text, as_module=True) == "one = model(x)"
+
+
+@pytest.mark.parametrize("change", ["self.state = x", "self.queue[0] = x", "self.codes.mul_(0.9)"])
+def test_a_model_that_changes_itself_gives_another_result(change: str) -> None:
+    text = "def step(model, x):\n    one = model(x)\n    two = model(x)  # here\n    return one, two\n"
+    forward = "def forward(self, x):\n"
+    assert first(text, as_module=True, model=MODEL.replace(forward, f"{forward}        {change}\n")) is None
 
 
 def test_layers_of_torch_are_no_matter_where_it_is_known_that_none_draws() -> None:

@@ -17,8 +17,9 @@ Estimate: the step without the second computation, at worst with a fifth of it: 
 backward pass, two to one of its forward pass come off as well, at best. The share is uncertain by one and a half standard errors of the
 samples.
 
-False alarms: models with dropout, or whose source draws random numbers, give another result the second time, perhaps on
-purpose (R-Drop, SimCSE): nothing is said of them, and nothing where the first line does not always run. Batch norm sees the
+False alarms: models with dropout, or whose source draws random numbers or changes the model in its forward pass, give another
+result the second time, perhaps on purpose (R-Drop, SimCSE): nothing is said of them, and nothing where the first line
+does not always run or a call in between may change the model (sharpness-aware minimization). Batch norm sees the
 batch once instead of twice: its running averages move more slowly then.
 """
 

@@ -29,6 +29,7 @@ from rn50_advisor.advisor.analysis.stacks.source.written_names import (
 from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.probes.documents.event_documents import SampleMaking
 
+_BLOCKS = (*LOOPS, ast.If, ast.With, ast.Try)
 # Methods that a library calls on one object for all items. Others may run on the item itself.
 _OF_ALL_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "apply", "forward", "transform")
 
@@ -60,7 +61,10 @@ def same_for_all_items(sources: Sequence[Source], entries: Sequence[Entry]) -> E
     if scope is None or not scope.same_at(entries[-1].line):
         return None
     place, around = found or (entries[-1], scope)
-    return None if _changes_later(around, place.line) else place
+    statement = statement_at(around.function, place.line)
+    # the head of a block computes next to nothing, and a sample that finds it may belong to the block
+    head = found is None and isinstance(statement, _BLOCKS)
+    return None if head or _changes_later(around, place.line) else place
 
 
 def repeated_for_items(sources: tuple[Source, ...], making: SampleMaking) -> tuple[str, Entry] | None:

@@ -94,6 +94,8 @@ def test_what_uses_nothing_of_the_item_is_the_same_for_all(line: str) -> None:
         "level = np.full(512, time.time())",
         "view = clip.reshape(4, 4)",
         "values = scipy.stats.norm.rvs(512)",
+        "for part in range(self.width): pass",
+        "if self.width > 9: pass",
     ],
 )
 def test_what_uses_the_item_chance_or_a_file_is_not(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Work that a data set repeats for each item though it uses nothing of it: a bank of filters, computed anew for each clip."""
+"""Work that batches do not need: a bank of filters that is computed anew for each clip, tensors that are collated number by number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE 
 from samples.faults.catalogue.feeding import promised
 from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
 
+LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
 
@@ -46,6 +47,20 @@ SCENARIOS = (
         name="few-filters-computed-beside-much-filtering",
         job=clips("--bands=4", "--taps=17", "--passes=24", "--steps=700"),
         truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=REPEATING[1:]),
+        strength="just below",
+    ),
+    fault(
+        "batches-collated-number-by-number",
+        LISTED[0],
+        clips("--made=kept", "--listed", "--steps=1200"),
+        line="return torch.FloatTensor(",
+        says="converts the items",
+        fixed=clips("--made=kept", "--steps=2500"),
+    ),
+    Scenario(
+        name="few-numbers-collated-one-by-one",
+        job=clips("--made=kept", "--listed", "--bands=1", "--passes=9", "--steps=2000"),
+        truth=Truth(never=LISTED[:1], silent=LISTED[:1], also=LISTED[1:]),
         strength="just below",
     ),
     Scenario(

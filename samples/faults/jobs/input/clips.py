@@ -1,4 +1,6 @@
-"""Trains on clips of sound that are filtered by a bank of windowed sinc filters, which is computed for each clip or once."""
+"""Trains on clips of sound that are filtered by a bank of windowed sinc filters, which is computed for each clip or once, and collated as
+tensors or as lists of numbers.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +73,14 @@ class Clips(Dataset[tuple[Tensor, int]]):
         return bands[0].abs().log1p(), item % 10
 
 
+def stacked(batch: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    return torch.stack([bands for bands, _ in batch]), torch.tensor([label for _, label in batch])
+
+
+def listed(batch: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    return torch.FloatTensor([bands.tolist() for bands, _ in batch]), torch.tensor([label for _, label in batch])
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -80,6 +90,7 @@ def parse() -> argparse.Namespace:
     add("--taps", type=int, default=65)
     add("--made", choices=("each", "kept", "shifted"), default="each")
     add("--passes", type=int, default=1, help="times that a clip is filtered")
+    add("--listed", action="store_true", help="batches are made of lists of numbers")
     return parser.parse_args()
 
 
@@ -91,7 +102,13 @@ def main() -> None:
     data = Clips(torch.randn(512, SAMPLES), bank, options.made, options.passes)
     workers = options.workers
     loader = DataLoader(
-        data, batch_size=16, shuffle=True, num_workers=workers, persistent_workers=workers > 0, drop_last=True
+        data,
+        batch_size=16,
+        shuffle=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        drop_last=True,
+        collate_fn=listed if options.listed else stacked,
     )
     width = data[0][0].numel()
     net = nn.Sequential(

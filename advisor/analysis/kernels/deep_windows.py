@@ -93,7 +93,11 @@ def deep_values(recording: Recording, windows: tuple[DeepWindow, ...], values: M
         found.update({(measure, window.rank): value for measure, value in window_values.items()})
     if not on_gpu:
         cuda = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
-        without = "not profiled: run with --deep for kernels by class and idle time" if cuda else "no CUDA device: there are no kernels"
+        without = (
+            "not profiled: run with --deep for kernels by class and idle time"
+            if cuda
+            else "no CUDA device: there are no kernels"
+        )
         found.missing[KERNEL_WINDOW_STEPS, JOB] = without
     return found
 

@@ -69,7 +69,7 @@ def test_a_process_that_dies_is_a_gap_after_what_it_found() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     found, gap = apart(dies, "x", seconds=60.0)
-    assert isinstance(found, Found) and isinstance(gap, TriageGap) and "ended" in gap.reason
+    assert isinstance(found, Found) and isinstance(gap, TriageGap) and "exited" in gap.reason
 
 
 def cannot_be_sent() -> Iterator[Item]:
@@ -148,7 +148,7 @@ def test_what_has_no_time_left_is_not_begun(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(triage_runner, "IDLE_S", 0.0)
     monkeypatch.setattr(triage_runner, "apart", seen)
     found = triage_runner.triage(TriageOptions(tmp_path, "python", until_s=time.monotonic()), lambda *progress: None)
-    late = [gap.name for gap in found.gaps if "no time was left" in gap.reason]
+    late = [gap.name for gap in found.gaps if "time limit was reached" in gap.reason]
     assert late == [group.title for group in triage_runner._groups(Watch())]
 
 

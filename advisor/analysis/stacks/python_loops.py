@@ -32,7 +32,7 @@ from rn50_advisor.advisor.analysis.stacks.source.independent_source import (
     plain_name,
 )
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entry
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entry
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
     Place,

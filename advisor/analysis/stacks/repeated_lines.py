@@ -13,12 +13,11 @@ from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_valu
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, samples_by_rank, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.repeated_source import (
-    Entered,
-    Entry,
     called_in_loop,
     repeated_in_loop,
     repeated_work,
 )
+from rn50_advisor.advisor.analysis.stacks.source.same_values import Entered, Entry
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     CallPaths,

@@ -170,7 +170,9 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP001",), ("CMP009",)),
         # channels-last speeds up tensor cores, which emulated bfloat16 does not use
         Cause(("CMP022",), ("CMP002",)),
-        Cause(("CMP004",), (*GAP, "CMP003")),
+        Cause(("CMP004",), GAP),
+        # launches that the host would make ahead without the wait; what is left of them is a fault of its own
+        Cause(("CMP004",), ("CMP003",), MOST_OF_IT),
         # other waits block the host for as long: asynchronous copies alone would gain nothing
         Cause(("CMP004",), ("H2D002",), OTHERS_HOLD_AS_LONG),
         # CMP017 looks at jobs on CPUs alone: on a GPU, CMP003 measures what calling tiny operations costs

@@ -12,6 +12,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from samples.gpus.streams.course_stories import COURSE, COURSE_NOTE
 from samples.gpus.streams.description import Story
 from samples.gpus.streams.everyday_stories import EVERYDAY, EVERYDAY_NOTE
 from samples.gpus.streams.fresh_stories import FRESH, FRESH_NOTE
@@ -21,6 +22,7 @@ from samples.gpus.streams.stream_scores import Score, markdown, score
 from samples.gpus.streams.stream_stories import STORIES
 from samples.gpus.streams.uncommon_stories import UNCOMMON, UNCOMMON_NOTE
 
+OWN_SETS = {"Stories": (STORIES, ""), "The course's job": (COURSE, COURSE_NOTE)}
 HELD_OUT_SETS = {
     "Held-out stories": (HELD_OUT, HELD_OUT_NOTE),
     "More held-out stories": (MIXED, MIXED_NOTE),
@@ -63,15 +65,14 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="file to write the table to")
     given = parser.parse_args()
     only = [name for name in given.only.split(",") if name]
-    held_out = HELD_OUT_SETS if given.held_out else {}
-    sets = {"Stories": STORIES} | {title: stories for title, (stories, _) in held_out.items()}
+    sets = {**OWN_SETS, **(HELD_OUT_SETS if given.held_out else {})}
     played: dict[str, float] = {}
     tables = {
         title: scored({name: story for name, story in stories.items() if not only or name in only}, played, given.kept)
-        for title, stories in sets.items()
+        for title, (stories, _) in sets.items()
     }
     if given.markdown is not None:
-        given.markdown.write_text(markdown(tables, {title: note for title, (_, note) in held_out.items()}))
+        given.markdown.write_text(markdown(tables, {title: note for title, (_, note) in sets.items() if note}))
 
 
 if __name__ == "__main__":

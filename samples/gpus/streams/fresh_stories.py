@@ -76,7 +76,8 @@ _DOUBLE = Job(  # single precision, four H100, SyncBN
 
 # For the table.
 FRESH_NOTE = (
-    "These were written and frozen before any rule was changed for the everyday jobs, and played once, after that."
+    "These were written and frozen before any rule was changed for the everyday jobs, and first played after that: 14 of 14 verdicts were"
+    " right, and the true gain was inside in 9 of 9. This is a later run."
 )
 
 FRESH: dict[str, Story] = {

@@ -84,6 +84,8 @@ def _played(job: Job, known: dict[str, float]) -> float:
 def markdown(tables: Mapping[str, Sequence[Score]], notes: Mapping[str, str]) -> str:
     """The tables by title; `notes` stand below the summary of those with the same title."""
     parts = [_HEAD]
+    if len(tables) > 1:
+        parts += ["## All together\n", _summary([one for scores in tables.values() for one in scores]), ""]
     for title, scores in tables.items():
         note = [notes[title], ""] if title in notes else []
         parts += [f"## {title}\n", _summary(scores), "", *note, _table(scores), ""]
@@ -92,11 +94,11 @@ def markdown(tables: Mapping[str, Sequence[Score]], notes: Mapping[str, str]) ->
 
 _HEAD = """# Simulated GPUs
 
-`python -m samples.gpus.streams --markdown samples/gpus/RESULTS.md` makes this table. A simulator plays each job: hosts that queue kernels,
-streams that run them in order, collectives in which ranks meet. The real recorder marks its steps on the simulated clock, with its tape,
-its pauses between events and its observed steps; the driver's readings are made up from the kernels that ran. The true gain is the step's
-length divided by that of the same job without the fault, from the same simulator. No GPU was used: launch costs, queue depth and NCCL's
-behaviour are assumptions, and a right verdict here proves the reasoning, not the numbers of any device.
+`python -m samples.gpus.streams --held-out --markdown samples/gpus/RESULTS.md` makes this table. A simulator plays each job: hosts that
+queue kernels, streams that run them in order, collectives in which ranks meet. The real recorder marks its steps on the simulated clock,
+with its tape, its pauses between events and its observed steps; the driver's readings are made up from the kernels that ran. The true gain
+is the step's length divided by that of the same job without the fault, from the same simulator. No GPU was used: launch costs, queue depth
+and NCCL's behaviour are assumptions, and a right verdict here proves the reasoning, not the numbers of any device.
 """
 
 

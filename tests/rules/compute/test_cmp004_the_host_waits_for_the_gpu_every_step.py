@@ -13,6 +13,7 @@ from rn50_advisor.advisor.model.findings import Finding, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
+from rn50_advisor.rules.causes import is_cause
 from rn50_advisor.rules.registry import all_rules
 from rule_cases import SCRIPT
 from rule_runs import RULES, all_words, found
@@ -120,3 +121,11 @@ def test_cmp004_leaves_the_loops_work_after_a_short_wait_to_lop004(deep: float |
     line = HotLine(SCRIPT, 95, "train", "sleep", 100, 0.5, False)
     busy = pace_jobs.cmp004(gap=0.5, blocked=0.01, deep=deep, held=deep and 0.01, hot_lines=(line,))
     assert [f.rule for f in judge(busy, all_rules(), Config()).findings if f.explained_by is None] == ["LOP004"]
+
+
+@pytest.mark.parametrize(("waits_s", "explained"), [(0.11, True), (0.09, False)])
+def test_cmp004_explains_launch_overhead_only_where_it_costs_most_of_it(waits_s: float, explained: bool) -> None:
+    job = TABLE.job()
+    waits = replace(found("CMP004", job), seconds_per_step=waits_s)
+    launches = replace(found("CMP003", pace_jobs.cmp003()), seconds_per_step=0.2)
+    assert is_cause(job, waits, launches) is explained

@@ -82,7 +82,10 @@ def repeated_for_items(sources: tuple[Source, ...], making: SampleMaking) -> tup
 # A live job is analysed each second, with the same stacks.
 @functools.lru_cache(maxsize=4096)
 def _found(sources: tuple[Source, ...], entries: tuple[Entry, ...]) -> Entry | None:
-    return same_for_all_items(sources, entries)
+    try:
+        return same_for_all_items(sources, entries)
+    except RecursionError:  # functions that call each other in their arguments: nothing is decided
+        return None
 
 
 def _is_generator(function: ast.AST | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -298,7 +299,9 @@ class Scope:
     def _at(self, call: ast.Call) -> Scope:
         """This scope with what the comprehensions around a call go through."""
         around = [n for n in guarded(self.function) if isinstance(n, _COMPREHENSIONS) and call in ast.walk(n)]
-        return functools.reduce(Scope.within, (g for each in around for g in each.generators), self)
+        # what an iterable itself calls runs before the names exist
+        before = (itertools.takewhile(lambda g: call not in ast.walk(g.iter), each.generators) for each in around)
+        return functools.reduce(Scope.within, itertools.chain.from_iterable(before), self)
 
     def within(self, generator: ast.comprehension) -> Scope:
         bound = dict.fromkeys(names(generator.target), self.same(generator.iter))

@@ -195,6 +195,22 @@ def test_the_place_is_as_far_out_as_it_can_be() -> None:
     assert place(CALLED, ("collate", "# bank of class"), ("__init__", "# init"), inside) == "bank = Bank(3000)"
 
 
+def test_a_call_in_the_iterable_of_a_comprehension_is_judged_outside_of_it() -> None:
+    text = IMPORTS + textwrap.dedent("""\
+        def mel(hertz):
+            return 2595 * math.log10(1 + hertz / 700)
+        def bank(rate):
+            points = [10 ** (m / 2595) for m in np.linspace(mel(0), mel(rate), 40)]
+            return [math.sin(point) for point in points]  # inside
+        class Clips:
+            def __getitem__(self, index):
+                return bank(16000), [bank(n) for n in range(len(bank(index)))]  # item
+        """)
+    assert place(text, ("__getitem__", "# item"), ("bank", "# inside")) is None
+    constant = text.replace(", [bank(n) for n in range(len(bank(index)))]", "")
+    assert place(constant, ("__getitem__", "# item"), ("bank", "# inside")) == "return bank(16000)"
+
+
 def test_an_object_that_differs_with_the_item_has_other_attributes() -> None:
     text = CALLED.replace("# bank of class", "").replace("def other", "def __call__")
     stack = (("of", "# of"), ("bank", "# bank"), ("sinc", "# inside"))

@@ -302,6 +302,7 @@ class CollectiveSite(CodePlace, total=False):
         Whole
     ]  # of `ns`, what blocked the rank: in forward, backward, optimizer with clipping, gap, elsewhere
     in_module: bool  # the first call came from within a module's call
+    for_metrics: bool  # the library exchanges metrics, wherever it is called
 
 
 class WaitSite(CodePlace, total=False):

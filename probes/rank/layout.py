@@ -36,10 +36,6 @@ COLLECTIVE = struct.Struct("<qqqqq")
 COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "barrier",
 )  # fmt: skip
-# Packages through which jobs exchange metrics, some of them while a model is called. Each has one place for the calls of many lines.
-METRIC_LIBRARIES = frozenset(
-    {"accelerate", "ignite", "lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "transformers"}
-)
 
 LAYER_KINDS_MAX = 16  # the most frequent kinds of a model's layers in a rank's facts
 COMPILATIONS_MAX = 64  # dynamo's latest compilations in a rank's facts

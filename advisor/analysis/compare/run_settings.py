@@ -19,7 +19,7 @@ _PASSING = frozenset(
         "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
         "work", "padding", "padded_ends", "unused_gradients", "batch_sizes", "operations", "compilations", "evaluation_sites",
         "evaluation_batches", "denormals", "tables", "first_batches", "looks", "indices_timed",
-        "watched_gradients", "backward_nodes", "made", "held_ns", "in_module", "first_evaluated",
+        "watched_gradients", "backward_nodes", "made", "held_ns", "in_module", "for_metrics", "first_evaluated",
     )
 )  # fmt: skip
 # Which of several like things a property belongs to: GPUs are compared by what they are, not one by one.

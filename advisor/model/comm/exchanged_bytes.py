@@ -25,7 +25,6 @@ from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
 from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
-from rn50_advisor.probes.rank.layout import METRIC_LIBRARIES
 
 FACT = "exchange"
 _BUFFERS = "DistributedDataParallel"  # the library of such places; other collectives of DDP's are not recorded as calls
@@ -54,12 +53,8 @@ def broadcasts_of(facts: RankFacts) -> list[CollectiveSite]:
 
 def is_metric(site: CollectiveSite) -> bool:
     """True for a line that exchanges a few numbers which the model does not need: outside its call, or through a library for metrics."""
-    library, calls = site.get("library", ""), site.get("calls", 0)
-    return (
-        calls > 0
-        and site.get("bytes", 0) <= _NUMBERS_BYTES * calls
-        and (library in METRIC_LIBRARIES or (library == "" and not site.get("in_module", True)))
-    )
+    calls, own = site.get("calls", 0), site.get("library", "") == "" and not site.get("in_module", True)
+    return calls > 0 and site.get("bytes", 0) <= _NUMBERS_BYTES * calls and (own or site.get("for_metrics", False))
 
 
 @dataclass(frozen=True, slots=True)

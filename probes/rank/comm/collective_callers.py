@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # the job's own code has none.
 NORM = "SyncBatchNorm"
 BUFFERS = "DistributedDataParallel"  # broadcasts its buffers
+# Packages through which jobs exchange metrics, some of them while a model is called. Each has one place for the calls of many lines.
+METRIC_LIBRARIES = frozenset(
+    {"accelerate", "ignite", "lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "transformers"}
+)
 _LIBRARIES = (
     (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, NORM),
     (os.sep + "apex" + os.sep + "parallel" + os.sep, NORM),
@@ -41,6 +45,7 @@ def described(frame: FrameType, kind: int, group: Any) -> CollectiveSite:
         "line": own.f_lineno,
         "function": own.f_code.co_name,
         "library": library,
+        "for_metrics": library in METRIC_LIBRARIES,
         "kind": COLLECTIVE_KINDS[kind],
         "backend": "" if group is None else group.backend,
         "group_size": 0 if group is None else group.size,

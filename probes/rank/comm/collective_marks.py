@@ -14,10 +14,10 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, METRIC_LIBRARIES, PHASE_MASK
+from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
 from ..ring import PHASE
 from ..steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
-from .collective_callers import BUFFERS, NORM, callers_line, described
+from .collective_callers import BUFFERS, METRIC_LIBRARIES, NORM, callers_line, described
 from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 from .process_groups import Group, Groups, bus_bytes
 from .stream_waits import StreamWaits

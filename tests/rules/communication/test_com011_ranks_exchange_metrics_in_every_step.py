@@ -76,7 +76,7 @@ def test_a_library_in_between_is_named() -> None:
 @pytest.mark.parametrize("before", [{"held_ns": [9, 0, 0, 0, 0]}, {"held_ns": [0, 0, 9, 0, 0]}])
 def test_a_line_before_the_update_is_named_where_it_exchanges_numbers(before: dict[str, Any]) -> None:
     assert found("COM011", com011(**before)).fixes[0].where == Where(SCRIPT, 14)
-    through = com011(**before, in_module=True, library="lightning")
+    through = com011(**before, in_module=True, library="lightning", for_metrics=True)
     assert found("COM011", through).fixes[0].where == Where(SCRIPT, 14)
     for needed in ({"bytes": 4000}, {"in_module": True}, {"library": "FSDP"}):
         assert found("COM011", com011(**before, **needed)).fixes[0].where is None, "gradients or activations"

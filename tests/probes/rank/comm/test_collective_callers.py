@@ -95,6 +95,11 @@ def test_the_jobs_line_and_its_group_are_described() -> None:
     assert (alone["kind"], alone["backend"], alone["group_size"]) == (COLLECTIVE_KINDS[0], "", 0)
 
 
+def test_libraries_for_metrics_are_known() -> None:
+    made = frame_in(SITE + "torchmetrics/utilities/distributed.py")
+    assert described(made, 0, None)["for_metrics"] and not described(frame_in("/job/train.py"), 0, None)["for_metrics"]
+
+
 def test_a_call_from_within_a_module_is_told_from_one_of_the_loop() -> None:
     def _call_impl() -> FrameType:
         return frame_in("/job/loss.py")

@@ -22,7 +22,7 @@ SCENARIOS = (
         REPEATING[0],
         clips("--steps=500"),
         line=BANK,
-        says="lru_cache",
+        says="computes the same",
         fixed=clips("--made=kept", "--steps=2000"),
     ),
     fault(

@@ -269,11 +269,11 @@ SCENARIOS = (
     fault(
         "all-ranks-validate-a-little-of-everything",
         "LOP003",
-        validating("--held-out=1536"),
+        validating("--held-out=2560"),
         strength="just above",
         line="DataLoader(held_out",
         says="distribute it",
-        fixed=validating("--held-out=1536", "--share"),
+        fixed=validating("--held-out=2560", "--share"),
     ),
     fault(
         "all-ranks-validate-everything-seldom",
@@ -299,7 +299,7 @@ SCENARIOS = (
         "distances-computed-again",
         "LOP016",
         twice("--for=distances", "--batch=1024", "--steps=150"),
-        line="torch.cdist(outputs, outputs).topk",
+        line="torch.cdist(hidden, hidden).amax",
         fixed=twice("--for=distances", "--batch=1024", "--steps=150", "--once"),
         strength="just above",
     ),

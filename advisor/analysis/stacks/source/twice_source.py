@@ -45,8 +45,8 @@ _ENDS_GRADIENTS = frozenset(("argmax", "argmin", "detach", "eq", "item", "numpy"
 _ON_NUMBERS = "abs bool float int len list max min print range round str sum tuple zip"
 # What may surround the work in its line, and is no work by itself.
 _ON_RESULTS = """
-    argmax argmin clamp contiguous cpu detach dim double eq expand flatten ge gt item le log_softmax long lt mean ne norm numel numpy
-    permute reshape sigmoid size softmax sqrt square squeeze std t tanh to tolist topk transpose unsqueeze var view
+    amax amin argmax argmin contiguous cpu detach dim double eq expand flatten ge gt item le long lt mean ne numel numpy permute reshape
+    size square squeeze t to tolist transpose unsqueeze view
 """
 _LIGHT = frozenset((_ON_NUMBERS + _ON_RESULTS).split())
 # Methods that are called without arguments and change no model.

@@ -36,14 +36,13 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
     return (logits.argmax(1) == labels).float().mean().item()
 
 
-def nearest(outputs: Tensor, *, once: bool) -> Tensor:
-    """A loss that pulls each output to its nearest ones."""
-    distances = torch.cdist(outputs, outputs)
+def spread(hidden: Tensor, *, once: bool) -> tuple[Tensor, float]:
+    """A loss that keeps outputs together, and how far the farthest ones are apart."""
+    distances = torch.cdist(hidden, hidden)
+    loss = distances.mean()
     if once:
-        near = distances.topk(5, largest=False)
-        return near.values.mean()
-    order = torch.cdist(outputs, outputs).topk(5, largest=False).indices
-    return distances.gather(1, order).mean()
+        return loss, distances.amax().item()
+    return loss, torch.cdist(hidden, hidden).amax().item()
 
 
 def parse() -> argparse.Namespace:
@@ -68,7 +67,7 @@ def main() -> None:
     loader = DataLoader(data, batch_size=None, sampler=batches)
     model = Network(options.width, options.depth, options.dropout)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    done, right = 0, 0.0
+    done, told = 0, 0.0
     while done < options.steps:
         for inputs, labels in loader:
             if options.purpose == "loss":
@@ -76,19 +75,19 @@ def main() -> None:
                 loss = nn.functional.cross_entropy(outputs, labels) + nn.functional.mse_loss(restored, inputs)
             elif options.purpose == "distances":
                 hidden = model.encoder(inputs)
-                outputs = model.head(hidden)
-                loss = nn.functional.cross_entropy(outputs, labels) + nearest(hidden, once=options.once)
+                together, farthest = spread(hidden, once=options.once)
+                loss = nn.functional.cross_entropy(model.head(hidden), labels) + 0.01 * together
+                told += farthest
             else:
                 outputs = model(inputs)
                 loss = nn.functional.cross_entropy(outputs, labels)
-            if options.purpose == "accuracy":
-                right += accuracy(outputs, labels) if options.once else accuracy(model(inputs), labels)
+                told += accuracy(outputs, labels) if options.once else accuracy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             done += 1
             if done % 50 == 0:
-                print(f"step {done}: loss {loss.item():.3f}, accuracy {right / done:.3f}", flush=True)
+                print(f"step {done}: loss {loss.item():.3f}, {options.purpose} {told / done:.3f}", flush=True)
             if done == options.steps:
                 break
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.loop_lines import (
@@ -18,11 +19,13 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import (
     samples_by_rank,
     step_rows,
 )
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_trained_on
 from rn50_advisor.advisor.analysis.stacks.source.twice_source import Earlier, computed_before
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     Frames,
     inner,
+    place_of,
     profiles_by_rank,
     starts_backward,
     user_rows,
@@ -89,7 +92,7 @@ def second_computations(recording: Recording) -> tuple[SecondComputation, ...]:
 def _second(recording: Recording) -> Iterator[tuple[int, StackFrame, Earlier, int]]:
     """Yields (rank, the user's line that computes again, the one before, number of samples that found it awake)."""
     facts = facts_by_rank(recording)
-    for rank, _, row, count in step_rows(recording):
+    for rank, paths, row, count in step_rows(recording):
         frames = inner(row["frames"])
         if any(starts_backward(frame) for frame in frames):
             continue
@@ -106,7 +109,9 @@ def _second(recording: Recording) -> Iterator[tuple[int, StackFrame, Earlier, in
                 recording.sources, frame["file"], frame["line"], as_module=as_module, plain_layers=plain
             )
             if found is not None:
-                yield rank, frame, found, count
+                backwards = paths.backwards.get(place_of(frame), frozenset())
+                trained = not backwards or is_trained_on(recording.sources, frame["file"], frame["line"], backwards)
+                yield rank, frame, replace(found, recorded=found.recorded and trained), count
                 break
 
 

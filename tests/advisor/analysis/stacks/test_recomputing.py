@@ -84,6 +84,10 @@ def train(model, loader, optimizer):
         right = (model(x).argmax(1) == y).sum().item()
         again = torch.cdist(logits, logits)
         more = torch.cdist(logits, logits).argmin(1)
+        told += accuracy(model(x), y)
+
+def accuracy(logits, y):
+    return (logits.argmax(1) == y).float().mean().item()
 """
 NET = ("Net.forward", "/job/model.py", 7)
 
@@ -97,8 +101,9 @@ def twice(*rows: Any, source: str = SOURCE.replace("        optimizer.step()\n",
     [
         (looks_at(80, ("train", SCRIPT, 10), MODULE, NET), 10, 7),
         (looks_at(80, ("train", SCRIPT, 12)), 12, 11),
+        (looks_at(80, ("train", SCRIPT, 13), MODULE, NET), 13, 7),
     ],
-    ids=["a model", "an operation"],
+    ids=["a model", "an operation", "for a metric that is no part of the loss"],
 )
 def test_lines_that_compute_what_an_earlier_one_has_computed(row: Any, line: int, earlier: int) -> None:
     a = twice(row)

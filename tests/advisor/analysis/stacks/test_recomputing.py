@@ -101,7 +101,7 @@ def twice(*rows: Any, source: str = SOURCE.replace("        optimizer.step()\n",
     [
         (looks_at(80, ("train", SCRIPT, 10), MODULE, NET), 10, 7),
         (looks_at(80, ("train", SCRIPT, 12)), 12, 11),
-        (looks_at(80, ("train", SCRIPT, 13), MODULE, NET), 13, 7),
+        (looks_at(80, ("train", SCRIPT, 13), MODULE, NET), 13, 10),
     ],
     ids=["a model", "an operation", "for a metric that is no part of the loss"],
 )

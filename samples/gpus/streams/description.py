@@ -70,6 +70,7 @@ class Gpu:
     )  # the same for the memory's clock; kernels wait for memory
     lists_processes: bool = True  # the driver, to this container
     utilisation_slot_ms: float = 1.0  # a kernel in it makes it busy
+    utilisation_window_s: float = 1 / 6  # of which the driver tells the share of busy slots; on some boards a second
 
 
 @dataclass(frozen=True)

@@ -267,10 +267,10 @@ def _computing_share(host: Host, end_ns: int) -> float:
 
 
 def _utilisation(slots: Any, job: Job, t_ns: int) -> float:
-    """The driver's utilisation in percent: that of its last window, a sixth of a second."""
+    """The driver's utilisation in percent: that of its last window."""
     width_ns = job.gpu.utilisation_slot_ms * MS
     last = (t_ns - FIRST_STEP_NS) / width_ns
-    first = last - max(1.0, SECOND / 6 / width_ns)
+    first = last - max(1.0, SECOND * job.gpu.utilisation_window_s / width_ns)
     window = slots[max(0, int(first)) : max(0, int(last))]
     return float(round(100 * window.mean())) if window.size else 0.0
 

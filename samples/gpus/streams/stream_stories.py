@@ -187,6 +187,16 @@ def _host() -> dict[str, Story]:
             ("CMP003",),
             LONG,
         ),
+        "launch-bound-slow-window": with_fault(
+            "the same, with a driver whose window is a second",
+            replace(SHORT, gpu=Gpu(utilisation_window_s=1.0)),
+            ("CMP003",),
+            LONG,
+        ),
+        "reads-every-10-slow-window": sound(
+            "the loss read in every tenth step, with a driver whose window is a second",
+            replace(ONE, reads_every=10, gpu=Gpu(utilisation_window_s=1.0)),
+        ),
         "launch-bound-h100": with_fault(
             "the same on an H100", replace(SHORT, gpu=Gpu(H100)), ("CMP003",), replace(LONG, gpu=Gpu(H100))
         ),

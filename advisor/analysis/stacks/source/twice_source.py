@@ -32,10 +32,11 @@ from rn50_advisor.advisor.model.recording import Source
 _CHANGES = re.compile(
     r"step|train|eval|load|update|apply|copy|swap|merge|perturb|restore|ascen|requires_grad|reset|init"
 )
-# A module that draws random numbers gives another result the second time, perhaps on purpose.
-_DRAWS = re.compile(
-    r"\b\w*drop\w*\(|\brand\w*\(|bernoulli|gumbel|multinomial|normal_\(|\.sample\(|stochastic", re.IGNORECASE
-)
+# A module that draws random numbers gives another result the second time, perhaps on purpose. Where it is made, only parts that do matter.
+_PARTS = r"\b\w*(?:drop|noise)\w*\(|gumbel|stochastic"
+_MADE_TO_DRAW = re.compile(_PARTS, re.IGNORECASE)
+_DRAWS = re.compile(_PARTS + r"|\brand\w*\(|bernoulli|multinomial|\b(?:normal|uniform)_?\(|\.r?sample\(", re.IGNORECASE)
+_MAKING = ("__init__", "init", "_init", "build", "_build", "reset", "_reset")  # names of methods begin so
 _LAYERS = re.compile(r"\bnn\.\w+\(")  # torch's own, whose kinds the recorder lists
 _LOSS = re.compile(r"loss|criter|^ce$|^bce$|^mse$", re.IGNORECASE)
 # Contexts that change no value: the earlier result is as good, with or without gradients.
@@ -132,8 +133,15 @@ def _varies(source: Source, plain_layers: bool) -> bool:
     modules = [] if tree is None else [each for each in classes(tree) if "forward" in methods(each)]
     if any(map(_changes_itself, modules)):
         return True
-    texts = (ast.get_source_segment(source.text, each) or "" for each in modules)
-    return tree is None or any(_DRAWS.search(_LAYERS.sub("(", text) if plain_layers else text) for text in texts)
+    found = [
+        (method.name.startswith(_MAKING), ast.get_source_segment(source.text, method) or "")
+        for each in modules
+        for method in methods(each).values()
+    ]
+    return tree is None or any(
+        (_MADE_TO_DRAW if making else _DRAWS).search(_LAYERS.sub("(", text) if plain_layers else text)
+        for making, text in found
+    )
 
 
 def _before(function: ast.AST, statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -204,7 +212,8 @@ def _changed(scope: Scope, earlier: ast.stmt, later: ast.stmt, work: ast.expr) -
     calls = [
         node for each in between for part in computed(each) for node in ast.walk(part) if isinstance(node, ast.Call)
     ]
-    return bool(bound & used) or any(_may_change(scope, call, used) for call in calls)
+    other = [call for call in calls if ast.dump(call) != ast.dump(work)]
+    return bool(bound & used) or any(_may_change(scope, call, used) for call in other)
 
 
 def _may_change(scope: Scope, call: ast.Call, used: Set[str]) -> bool:

@@ -125,7 +125,7 @@ def test_a_part_of_a_model_called_twice_in_its_forward_pass() -> None:
     assert first(pair.replace("far = self.net(y)", "self.net = Net()"), as_module=True) is None
 
 
-@pytest.mark.parametrize("layer", ["nn.Dropout(0.1)", "DropPath(0.1)", "nn.Linear(8, 2); torch.rand(2)"])
+@pytest.mark.parametrize("layer", ["nn.Dropout(0.1)", "DropPath(0.1)", "GaussianNoise(0.1)"])
 def test_a_model_that_draws_random_numbers_may_be_called_twice_on_purpose(layer: str) -> None:
     text = "def step(model, x):\n    one = model(x)\n    two = model(x)  # here\n    return one, two\n"
     assert first(text, as_module=True) is not None
@@ -159,6 +159,21 @@ def test_a_line_that_runs_instead_of_another_repeats_nothing(text: str) -> None:
 def test_what_ran_before_a_try_is_repeated_within_it() -> None:
     text = "def step(model, x):\n    one = model(x)\n    try:\n        two = model(x)  # here\n    except ValueError:\n        pass\n"
     assert first(text, as_module=True) == "one = model(x)"
+
+
+@pytest.mark.parametrize(
+    "line", ["x = x + torch.randn_like(x)", "z = mu + std.normal_()", "z = Normal(x, 1).rsample()"]
+)
+def test_a_forward_pass_that_draws_gives_another_result(line: str) -> None:
+    text = "def step(model, x):\n    one = model(x)\n    two = model(x)  # here\n    return one, two\n"
+    forward = "def forward(self, x):\n"
+    assert first(text, as_module=True, model=MODEL.replace(forward, f"{forward}        {line}\n")) is None
+
+
+def test_what_is_drawn_to_make_a_model_is_no_matter() -> None:
+    text = "def step(pretrained, x):\n    one = pretrained(x)\n    two = pretrained(x)  # here\n    return one, two\n"
+    made = MODEL.replace("nn.Linear(8, 2)", "nn.Linear(8, 2); nn.init.normal_(self.body.weight)")
+    assert first(text, as_module=True, model=made) == "one = pretrained(x)"
 
 
 @pytest.mark.parametrize("change", ["self.state = x", "self.queue[0] = x", "self.codes.mul_(0.9)"])

@@ -24,6 +24,7 @@ from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import Budget, OutcomeRow, StepTime, Throughput
 from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from rn50_advisor.advisor.verdict.rule_engine import WATCHED_RUN, Judgement, judge, run_rule
 from rn50_advisor.rules.rule import Rule, Threshold, Thresholds
@@ -176,7 +177,9 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     )
     verdict = judged(finding("LOP002", 0.2), root).verdict
     assert (verdict.state, verdict.rule, verdict.title) == ("bottleneck", "DAT003", "DAT003 fired")
-    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: about 1.4× (1.2–1.4×)."
+    assert root.saving is not None
+    gain = speedup(expected(root.saving, errors_of("DAT003")))
+    assert verdict.summary == f"A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: {gain}."
 
 
 def test_a_saving_is_corrected_by_the_errors_of_its_rule() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rn50_advisor.probes.rank.workers import sample_parts
 from rn50_advisor.probes.rank.workers.sample_parts import (
     LOAD,
     PARTS_MAX,
@@ -206,6 +207,7 @@ class Lazy(types.ModuleType):
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Names of files by module: of the classes, of the package, of neither, and modules that must not be read."""
     transforms = pytest.importorskip("torchvision.transforms")
+    monkeypatch.setattr(sample_parts, "_FILES_MAX", 10_000)  # modules of other tests have torchvision, too
     files = {name: str(tmp_path / f"{name}.py") for name in ("presets", "data", "model", "lazy", "compiled")}
     for name, file in files.items():
         module = Lazy(name) if name == "lazy" else types.ModuleType(name)

@@ -298,9 +298,7 @@ class CollectiveSite(CodePlace, total=False):
     calls: Whole
     bytes: Whole
     ns: Whole
-    held_ns: list[
-        Whole
-    ]  # of `ns`, what blocked the rank: in forward, backward, optimizer with clipping, gap, elsewhere
+    held_ns: list[Whole]  # what blocked the rank: in forward, backward, optimizer with clipping, gap, elsewhere
     in_module: bool  # the first call came from within a module's call
     for_metrics: bool  # the library exchanges metrics, wherever it is called
 

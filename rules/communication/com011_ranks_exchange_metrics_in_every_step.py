@@ -29,7 +29,7 @@ collectives only queue work, and the rule stays silent.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.comm.exchanged_bytes import is_metric
+from rn50_advisor.advisor.model.comm.exchanged_bytes import held_ns, metrics_ns
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_CALLS,
@@ -40,12 +40,11 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import CollectiveSite
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import metrics_s, proven_s, python_calls
+from rn50_advisor.rules.communication.comm_cost import largest_model, metrics_s, proven_s, python_calls
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Libraries whose collectives carry gradients, weights or activations.
 _OF_MODEL = ("SyncBatchNorm", "FSDP", "ZeRO", "DeepSpeed", "communication hook")
-_FORWARD, _OPTIMIZER, _GAP = 0, 2, 3  # places of a site's `held_ns`
 # Share by which the rest of the step shortens at best, per share of the step that these calls take: they pickle and copy on the cores that
 # compute. Measured where they took 21 % of the step: forward, backward and the gradients' exchange shrank by 20 %.
 _RELIEF = 1.0
@@ -97,16 +96,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _site(a: Analysis) -> CollectiveSite:
     """The line that these calls hold longest; empty if none is known."""
-    sites = (site for site in python_calls(a) if site.get("library") not in _OF_MODEL)
-    longest = max(sites, key=_held_ns, default=CollectiveSite())
-    return longest if _held_ns(longest) > 0 else CollectiveSite()
-
-
-def _held_ns(site: CollectiveSite) -> int:
-    held = site.get("held_ns")
-    if held is None:
-        return 0
-    return held[_GAP] + (held[_FORWARD] + held[_OPTIMIZER] if is_metric(site) else 0)
+    ddp = largest_model(a) is not None
+    held = [
+        (held_ns(site, "gap") + sum(metrics_ns(site, ddp=ddp).values()), site)
+        for site in python_calls(a)
+        if site.get("library") not in _OF_MODEL
+    ]
+    longest_ns, longest = max(held, key=lambda each: each[0], default=(0, CollectiveSite()))
+    return longest if longest_ns > 0 else CollectiveSite()
 
 
 def _through(site: CollectiveSite) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import LoaderFacts
 from rn50_advisor.advisor.model.findings import Fix, Where
+from rn50_advisor.advisor.model.input.data_loaders import within
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost
 from rn50_advisor.advisor.model.job_changes import ShrinkFirst
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset
@@ -153,9 +154,8 @@ def _steps(dataset: DescribedDataset) -> tuple[tuple[str, str], ...]:
 
 
 def _lists(dataset: DescribedDataset) -> Iterator[tuple[tuple[str, str], ...]]:
-    names = dataset.get("transforms")
-    if names:
-        settings = dataset.get("transform_settings") or [None] * len(names)
-        yield tuple((name or "", text or "") for name, text in zip(names, settings, strict=False))
-    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
-        yield from _lists(inside)
+    for each in within(dataset):
+        names = each.get("transforms")
+        if names:
+            settings = each.get("transform_settings") or [None] * len(names)
+            yield tuple((name or "", text or "") for name, text in zip(names, settings, strict=False))

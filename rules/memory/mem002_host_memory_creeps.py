@@ -42,6 +42,7 @@ from dataclasses import replace
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts, MemoryTrend
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
+from rn50_advisor.advisor.model.input.data_loaders import within
 from rn50_advisor.advisor.model.job_changes import CallChange, NumbersKept
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_COPIED_MB, MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
@@ -122,8 +123,7 @@ def _settled(a: Analysis, t: Thresholds) -> Finding | None:
 
 def _objects(dataset: DescribedDataset) -> tuple[DescribedObjects, ...]:
     """The lists and dicts of Python objects of a data set and of those inside it."""
-    inside = (dataset["inner"],) if "inner" in dataset else tuple(dataset.get("parts", ()))
-    return (*dataset.get("objects", ()), *(one for each in inside for one in _objects(each)))
+    return tuple(one for each in within(dataset) for one in each.get("objects", ()))
 
 
 def _largest(objects: tuple[DescribedObjects, ...]) -> DescribedObjects:

@@ -117,7 +117,7 @@ def main(
             have = {(result.scenario, result.repetition) for result in results}
             run = [replace(scenario, remedy=None) for scenario in chosen] if judge_only else chosen
             todo = [(s, n) for n, s in itertools.product(range(repeat), run) if (s.name, n) not in have]
-            with open_bench(folder, keep) as bench:
+            with open_bench(folder, keep, {} if verdicts else None) as bench:
                 try:
                     run_all(todo, bench, results, json_file, console)
                 finally:

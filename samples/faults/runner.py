@@ -67,17 +67,19 @@ class FixedRun:
 class Bench:
     """Folders for jobs: `folder` belongs to this process, images are beside it; runs are copied to `keep` if it is given.
 
-    `verdicts`: documents of the right verdicts, by scenario.
+    `verdicts`: documents of the right verdicts, by scenario; None: not wanted.
     """
 
     folder: Path
     keep: Path | None = None
-    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verdicts: dict[str, dict[str, Any]] | None = None
     fixed_runs: list[FixedRun] = field(default_factory=list)
 
 
 @contextlib.contextmanager
-def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
+def open_bench(
+    base: Path, keep: Path | None = None, verdicts: dict[str, dict[str, Any]] | None = None
+) -> Iterator[Bench]:
     """Removes what killed runs have left, then yields a bench. Ends in order on a signal."""
     base = base.resolve()
     base.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,7 @@ def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
     with signals_as_exceptions():
         own = OwnFolder(base, NAME)
         try:
-            yield Bench(own.path, keep)
+            yield Bench(own.path, keep, verdicts)
         finally:
             own.close(remove_tree)
 
@@ -119,7 +121,7 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
     except JobWentWrong as what:
         return unfinished(scenario, repetition, str(what))
     result = replace(describe(scenario, seen, result), attempts=attempts)
-    if result.right and seen.report["verdict"]["rule"]:
+    if bench.verdicts is not None and result.right and seen.report["verdict"]["rule"]:
         bench.verdicts[scenario.name] = document(diagnose(seen.recording))
     if scenario.remedy is None:
         return result

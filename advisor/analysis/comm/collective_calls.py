@@ -6,6 +6,7 @@ was usually the last to arrive: its time is the transfer. Anything beyond it on 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.comm.stream_meetings import stream_values
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
-from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of, is_metric
+from rn50_advisor.advisor.model.comm.exchanged_bytes import HELD_PHASES, broadcasts_of, held_ns, metrics_ns
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_BUFFERS_S,
@@ -34,12 +35,11 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
 
-HELD = ("forward", "backward", "optimizer", "gap")  # phases with times of their own; the rest is `aside_ns`
 # Above this share of the latest steps with collectives, the job calls them regularly: steps without a record are assumed to have had them.
 _USUAL_SHARE = 0.5
 # Share of the busiest network card's traffic. A card with less serves a shell or storage, not the exchange between ranks.
@@ -82,7 +82,7 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
     """Seconds per row and phase that collectives called from Python held this rank; None if none did."""
     if table is None or table.size == 0:
         return None
-    seconds = {phase: per_row(steps, table, f"{phase}_ns") / 1e9 for phase in HELD}
+    seconds = {phase: per_row(steps, table, f"{phase}_ns") / 1e9 for phase in HELD_PHASES}
     return seconds if sum(float(values.sum()) for values in seconds.values()) > 0 else None
 
 
@@ -102,22 +102,18 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
         count = max(float(steps.count.sum()), 1.0)
         facts = known.get(rank, RankFacts())
+        of_metrics = _metrics_s(facts, table, rows)
         if of_buffers := broadcasts_of(facts):
-            buffers[rank] = _share(table, of_buffers, "forward") * rows["forward_ns"]
+            ours = sum(held_ns(site, "forward") for site in of_buffers)
+            buffers[rank] = _share(ours, table, "forward") * rows["forward_ns"]
             rows["forward_ns"] = rows["forward_ns"] - buffers[rank]
         if not (table["calls"].any() or table["waits"].any()):
             continue
         values[COLLECTIVES_CALLS, rank] = float(rows["calls"].sum()) / count
         values[COLLECTIVES_MEGABYTES, rank] = float(rows["bytes"].sum()) / count / 1e6
-        values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
+        values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD_PHASES) / count / 1e9
         values[COLLECTIVES_NORM_CALLS, rank] = float(rows["norm_calls"].sum()) / count
         if float(rows["on_device"].sum()) < 0.5 * max(float(rows["calls"].sum()), 1.0):
-            # gradients averaged by hand may be as few numbers as a metric; DDP leaves nothing to average
-            metrics = [site for site in facts.get("collectives", ()) if is_metric(site)]
-            of_metrics = {
-                phase: _share(table, metrics, phase) * rows[f"{phase}_ns"] / 1e9
-                for phase in ("forward", *(("optimizer",) if facts.get("ddp") else ()))
-            }
             seconds[rank] = {
                 COLLECTIVES_NORM_S: rows["norm_ns"] / 1e9,
                 COLLECTIVES_BY_HAND_S: rows["optimizer_ns"] / 1e9 - of_metrics.get("optimizer", 0.0),
@@ -132,10 +128,17 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
     return values
 
 
-def _share(table: Table, sites: Iterable[CollectiveSite], phase: str) -> float:
-    """The share of these places in the time that collectives hold a rank in a phase: known from their sums over the run."""
-    whole, at = float(table[f"{phase}_ns"].sum()), HELD.index(phase)
-    ours = sum(site["held_ns"][at] for site in sites if "held_ns" in site)
+def _metrics_s(facts: RankFacts, table: Table, rows: Mapping[str, Array]) -> dict[str, Array]:
+    """Seconds of each row that go to metrics before the update, by phase."""
+    found = Counter[str]()
+    for site in facts.get("collectives", ()):
+        found.update(metrics_ns(site, ddp=bool(facts.get("ddp"))))
+    return {phase: _share(ours, table, phase) * rows[f"{phase}_ns"] / 1e9 for phase, ours in found.items()}
+
+
+def _share(ours: int, table: Table, phase: str) -> float:
+    """The share of some places in the time that collectives hold a rank in a phase. `ours`: their sum over the run, in ns."""
+    whole = float(table[f"{phase}_ns"].sum())
     return min(1.0, ours / whole) if whole else 0.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
 from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.input.data_loaders import within
 from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
 from rn50_advisor.advisor.model.measures.input_measures import (
     BATCH_COLLATE_S,
@@ -172,12 +174,21 @@ def place_of_transform(sources: Sequence[Source], dataset: DescribedDataset, nam
     """The line of the transform in the only list that has the data set's transforms in their order, or else of the only call that makes
     one of this name; None where there are several.
     """
-    short = name.rpartition(".")[2]
+    lists = (each.get("transforms") for each in within(dataset))
+    steps = tuple(tuple((step or "").rpartition(".")[2] for step in names) for names in lists if names)
+    return _place_of_call(tuple(sources), steps, name.rpartition(".")[2])
+
+
+# A live job is analysed each second, with the same sources.
+@functools.lru_cache(maxsize=64)
+def _place_of_call(
+    sources: tuple[Source, ...], lists: tuple[tuple[str, ...], ...], short: str
+) -> tuple[str, int] | None:
     listed = {
         (source.path, line)
         for source, tree in _trees(sources)
-        for steps in _lists(dataset)
-        for line in _in_list(tree, [step.rpartition(".")[2] for step in steps], short)
+        for steps in lists
+        for line in _in_list(tree, steps, short)
     }
     made = listed or {
         (source.path, node.lineno)
@@ -195,14 +206,6 @@ def _trees(sources: Sequence[Source]) -> Iterator[tuple[Source, ast.AST]]:
             yield source, tree
 
 
-def _lists(dataset: DescribedDataset) -> Iterator[list[str]]:
-    names = dataset.get("transforms")
-    if names:
-        yield [name or "" for name in names]
-    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
-        yield from _lists(inside)
-
-
 def _in_list(tree: ast.AST, steps: Sequence[str], wanted: str) -> Iterator[int]:
     """Lines of the first transform of this name in lists, tuples and arguments that make exactly these."""
     for node in ast.walk(tree):
@@ -210,7 +213,7 @@ def _in_list(tree: ast.AST, steps: Sequence[str], wanted: str) -> Iterator[int]:
             continue
         parts = node.args if isinstance(node, ast.Call) else node.elts
         made = [last_name(part.func if isinstance(part, ast.Call) else part) for part in parts]
-        if made == list(steps) and wanted in made:
+        if made == [*steps] and wanted in made:
             yield parts[made.index(wanted)].lineno
 
 

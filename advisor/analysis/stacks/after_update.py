@@ -133,9 +133,8 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
         if beside is not None:
             (place, line), below = beside
             callee = called(below[-1]) if below and is_user_file(below[-1]["file"]) else ""
-            callees[place, line] = (
-                callees.get((place, line)) or callee
-            )  # the call itself has samples without its callee
+            # the call itself has samples without its callee
+            callees[place, line] = callees.get((place, line)) or callee
             # a rollout written out in the training loop is a loop of its own, whose lines belong together
             at = place, loop_apart(recording.sources, place[0], line, paths.backwards[place]) or line
             lines.setdefault(at, Counter())[line] += row["count"]

@@ -78,15 +78,11 @@ def second_values(recording: Recording, steady: Mapping[int, RankSteps], values:
 
 def second_computations(recording: Recording) -> tuple[SecondComputation, ...]:
     """These lines over all ranks, the longest first."""
-    known = {(frame["file"], frame["line"], frame["function"]): earlier for _, frame, earlier, _ in _second(recording)}
-    found = (
-        ((frame["file"], frame["line"], frame["function"]), "", count) for _, frame, _, count in _second(recording)
-    )
-    lines = longest(recording, found)
+    found = [((f["file"], f["line"], f["function"]), earlier, count) for _, f, earlier, count in _second(recording)]
+    known = {line: earlier for line, earlier, _ in found}
+    lines = longest(recording, ((line, "", count) for line, _, count in found))
     earlier = (known[line.file, line.line, line.function] for line in lines)
-    return tuple(
-        SecondComputation(line, first.line, first.recorded) for line, first in zip(lines, earlier, strict=True)
-    )
+    return tuple(SecondComputation(line, one.line, one.recorded) for line, one in zip(lines, earlier, strict=True))
 
 
 def _second(recording: Recording) -> Iterator[tuple[int, StackFrame, Earlier, int]]:
@@ -98,19 +94,17 @@ def _second(recording: Recording) -> Iterator[tuple[int, StackFrame, Earlier, in
             continue
         layers = facts.get(rank, RankFacts()).get("model", ModelFacts()).get("layers", {})
         draws = any(name in layer for layer in layers for name in _RANDOM_LAYERS)
+        in_module = not (draws or any(frame["file"].endswith(_LOSSES) for frame in frames))
         plain = 0 < len(layers) < LAYER_KINDS_MAX and not draws
         for n in reversed(range(len(frames))):
-            frame = frames[n]
-            as_module = n > 0 and calls_model(frames[n - 1])
-            losses = any(part["file"].endswith(_LOSSES) for part in frames[:n])
-            if not is_user_file(frame["file"]) or (as_module and (draws or losses)):
+            frame, as_module = frames[n], n > 0 and calls_model(frames[n - 1])
+            if not is_user_file(frame["file"]) or (as_module and not in_module):
                 continue
-            found = _computed_before(
-                recording.sources, frame["file"], frame["line"], as_module=as_module, plain_layers=plain
-            )
+            place = frame["file"], frame["line"]
+            found = _computed_before(recording.sources, *place, as_module=as_module, plain_layers=plain)
             if found is not None:
                 backwards = paths.backwards.get(place_of(frame), frozenset())
-                trained = not backwards or is_trained_on(recording.sources, frame["file"], frame["line"], backwards)
+                trained = not backwards or is_trained_on(recording.sources, *place, backwards)
                 yield rank, frame, replace(found, recorded=found.recorded and trained), count
                 break
 

@@ -28,6 +28,8 @@ from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFac
 
 FACT = "exchange"
 _BUFFERS = "DistributedDataParallel"  # the library of such places; other collectives of DDP's are not recorded as calls
+# Phases of a step in which collectives block a rank, in the order of a place's `held_ns`, whose last value is the time elsewhere.
+HELD_PHASES = ("forward", "backward", "optimizer", "gap")
 _NUMBERS_BYTES = 1024  # in a call on average: 128 numbers of double precision
 _RANKS_SHOWN = 3
 # Share of the gradient bytes that torch's hooks send, by the last part of the hook's name.
@@ -55,6 +57,21 @@ def is_metric(site: CollectiveSite) -> bool:
     """True for a line that exchanges a few numbers which the model does not need: outside its call, or through a library for metrics."""
     calls, own = site.get("calls", 0), site.get("library", "") == "" and not site.get("in_module", True)
     return calls > 0 and site.get("bytes", 0) <= _NUMBERS_BYTES * calls and (own or site.get("for_metrics", False))
+
+
+def held_ns(site: CollectiveSite, phase: str) -> int:
+    """The time for which a place's calls blocked the rank in a phase; 0 in a recording that does not tell."""
+    held = site.get("held_ns")
+    return held[HELD_PHASES.index(phase)] if held else 0
+
+
+def metrics_ns(site: CollectiveSite, *, ddp: bool) -> dict[str, int]:
+    """The part of a place's blocking time before the update that goes to metrics, by phase.
+
+    Gradients averaged by hand, between backward and optimizer, may be as few numbers as a metric; DDP leaves nothing to average.
+    """
+    phases = ("forward", *(("optimizer",) if ddp else ())) if is_metric(site) else ()
+    return {phase: held_ns(site, phase) for phase in phases}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.job_changes import CallChange
@@ -16,6 +16,13 @@ NO_WORKERS = CallChange(
     (("num_workers", 0),),
     without=("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"),
 )
+
+
+def within(dataset: DescribedDataset) -> Iterator[DescribedDataset]:
+    """A data set and all that it wraps or concatenates."""
+    yield dataset
+    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
+        yield from within(inside)
 
 
 @dataclass(frozen=True, slots=True)

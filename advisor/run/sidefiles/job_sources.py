@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rn50_advisor.advisor.model.input.data_loaders import within
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.code_places import CodePlace
 from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
-from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FILES_MAX = 16
@@ -126,17 +126,12 @@ def _paths(facts: RankFacts) -> Iterator[str]:
         *facts.get("save_sites", ()),
         *facts.get("evaluation_sites", ()),
     ]
-    built = [file for loader in facts.get("loaders", ()) for file in _transform_files(loader.get("dataset", {}))]
+    datasets = [one for loader in facts.get("loaders", ()) for one in within(loader.get("dataset", {}))]
+    built = [file for dataset in datasets for file in dataset.get("transform_files", ())]
     for name in [*(place.get("file", "") for place in places), *facts.get("argv", [])[:1], *built]:
         path = posixpath.normpath(posixpath.join(facts.get("cwd") or "", name))
         if _is_own(path):
             yield path
-
-
-def _transform_files(dataset: DescribedDataset) -> Iterator[str]:
-    yield from dataset.get("transform_files", ())
-    for inside in (*([dataset["inner"]] if "inner" in dataset else ()), *dataset.get("parts", ())):
-        yield from _transform_files(inside)
 
 
 def _is_own(path: str) -> bool:

@@ -9,16 +9,21 @@ import ast
 import functools
 
 from rn50_advisor.advisor.edits.syntax import Code, dotted_name, last_name, parse_code
-from rn50_advisor.advisor.run.stacks.conversions import LIGHT, is_beside, is_conversion, is_plain_conversion
+from rn50_advisor.advisor.run.stacks.conversions import (
+    COPYING,
+    DRAWING,
+    LIGHT,
+    VIEWS,
+    is_beside,
+    is_conversion,
+    is_plain_conversion,
+)
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.documents.code_places import CollectionCall, CollectionWork
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
 
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _PERMUTING = ("permutation", "randperm", "shuffle")
-_COPYING = ("list", "sorted", "tuple")
-_VIEWS = ("keys", "values", "items")
-_DRAWING = ("sample", "choice", "choices")
 _JOINING = ("append", "cat", "column_stack", "concat", "concatenate", "hstack", "row_stack", "vstack")
 _AT_FRONT = (("pop", 1), ("insert", 2))  # with so many arguments
 _SEARCHING = ("index", "remove")
@@ -63,8 +68,8 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("permutes", name in _PERMUTING and _used_in_part(code, call, name)),
         ("permutes", dotted_name(call.func) in _CHOICES and _draws_once(call)),
         ("weighs", name in _WEIGHTS and any(k.arg == _WEIGHTS[name] and _is_named(k.value) for k in call.keywords)),
-        ("copies", name in _COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
-        ("walks", name in _DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
+        ("copies", name in COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
+        ("walks", name in DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
         ("shifts", owner is not None and (name, given) in _AT_FRONT and _is_first(call.args[0])),
         ("converts", is_conversion(code, call)),
@@ -176,14 +181,14 @@ def _is_collection(arguments: list[ast.expr]) -> bool:
     if len(arguments) != 1:
         return False
     node = arguments[0]
-    view = isinstance(node, ast.Call) and not node.args and last_name(node.func) in _VIEWS
+    view = isinstance(node, ast.Call) and not node.args and last_name(node.func) in VIEWS
     return view or _is_named(node)
 
 
 def _takes_few(code: Code, call: ast.Call) -> bool:
     """True if the code around a call uses only some items of what it returns."""
     around = code.parent(call)
-    drawn = isinstance(around, ast.Call) and last_name(around.func) in _DRAWING and around.args[:1] == [call]
+    drawn = isinstance(around, ast.Call) and last_name(around.func) in DRAWING and around.args[:1] == [call]
     return drawn or (isinstance(around, ast.Subscript) and around.value is call)
 
 

@@ -12,17 +12,15 @@ from collections.abc import Callable
 
 from rn50_advisor.advisor.edits.syntax import Code, dotted_name, last_name
 
-_COPYING = ("list", "sorted", "tuple")
+COPYING = ("list", "sorted", "tuple")
+VIEWS = ("keys", "values", "items")
+DRAWING = ("sample", "choice", "choices")
 _CONVERTING = ("tensor", "as_tensor", "asarray", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor")
 # Calls that take next to no time.
 LIGHT = frozenset(
     {
-        "choice",
-        "choices",
-        "sample",
-        "items",
-        "keys",
-        "values",
+        *DRAWING,
+        *VIEWS,
         "add",
         "append",
         "detach",
@@ -89,7 +87,7 @@ def _is_sequence(code: Code, node: ast.expr, steps: int = _STEPS_MAX) -> bool:
     if isinstance(node, (ast.List, ast.Tuple)):
         return any(not isinstance(item, ast.Constant) for item in node.elts)
     if isinstance(node, ast.Call):
-        made = isinstance(node.func, ast.Name) and node.func.id in (*_COPYING, "zip")
+        made = isinstance(node.func, ast.Name) and node.func.id in (*COPYING, "zip")
         return made or last_name(node.func) == "tolist" or dotted_name(node.func) in _DRAWN
     if isinstance(node, ast.Subscript):
         return not isinstance(node.slice, ast.Slice) and _is_of_columns(code, node.value, _holds_columns)
@@ -116,7 +114,7 @@ def _makes_sequences(made: ast.Assign) -> bool:
     if isinstance(value, (ast.List, ast.ListComp)):
         return not several
     called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
-    return called in ("zip", "map") if several else called in _COPYING
+    return called in ("zip", "map") if several else called in COPYING
 
 
 def _is_of_columns(code: Code, owner: ast.expr, holds: Callable[[ast.expr], bool]) -> bool:
@@ -136,9 +134,7 @@ def _is_of_columns(code: Code, owner: ast.expr, holds: Callable[[ast.expr], bool
 def _holds_columns(value: ast.expr) -> bool:
     """True for `list(zip(*rows))`."""
     called = last_name(value.func) if isinstance(value, ast.Call) else ""
-    return (
-        called in _COPYING and isinstance(value, ast.Call) and len(value.args) == 1 and _is_zip_of_rows(value.args[0])
-    )
+    return called in COPYING and isinstance(value, ast.Call) and len(value.args) == 1 and _is_zip_of_rows(value.args[0])
 
 
 def _is_tuple_of_columns(value: ast.expr) -> bool:

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
     from ...documents.rank_documents import CollectiveSite
 
-# Libraries that call for the job, by part of the file name; the first match wins. Other packages have their own name,
-# the job's own code has none.
 NORM = "SyncBatchNorm"
 BUFFERS = "DistributedDataParallel"  # broadcasts its buffers
 # Packages through which jobs exchange metrics, some of them while a model is called. Each has one place for the calls of many lines.
 METRIC_LIBRARIES = frozenset(
     {"accelerate", "ignite", "lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "transformers"}
 )
+PLACES = 5  # of a step, at which calls block a rank: forward, backward, optimizer with clipping, gap, elsewhere
+# Libraries that call for the job, by part of the file name; the first match wins. Other packages have their own name,
+# the job's own code has none.
 _LIBRARIES = (
     (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, NORM),
     (os.sep + "apex" + os.sep + "parallel" + os.sep, NORM),
@@ -52,7 +53,7 @@ def described(frame: FrameType, kind: int, group: Any) -> CollectiveSite:
         "calls": 0,
         "bytes": 0,
         "ns": 0,
-        "held_ns": [0, 0, 0, 0, 0],
+        "held_ns": [0] * PLACES,
         "in_module": any(each.f_code.co_name == "_call_impl" for each in process_facts.frames_from(frame)),
     }
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
 from ..ring import PHASE
 from ..steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
-from .collective_callers import BUFFERS, METRIC_LIBRARIES, NORM, callers_line, described
+from .collective_callers import BUFFERS, NORM, PLACES, callers_line, described
 from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 from .process_groups import Group, Groups, bus_bytes
 from .stream_waits import StreamWaits
@@ -92,7 +92,7 @@ class Collectives:
         self._calls = self._bytes = self._bus_bytes = self._call_ns = self._waits = self._wait_ns = 0
         self._asynchronous = self._device_calls = self._norm_calls = self._norm_bytes = self._norm_ns = 0
         self._size = 0
-        self._held = [0, 0, 0, 0, 0]  # ns, by `_place`
+        self._held = [0] * PLACES  # ns, by `_place`
 
     def joins(self, world_size: int) -> None:
         """Called when this process becomes a rank. Each writing of the facts includes the counts so far."""
@@ -145,7 +145,7 @@ class Collectives:
             "calls": 0,
             "bytes": 0,
             "ns": 0,
-            "held_ns": [0, 0, 0, 0, 0],
+            "held_ns": [0] * PLACES,
             "in_module": True,
         }
         self.buffers[model] = group, site, options["buffer_bytes"]
@@ -273,14 +273,14 @@ class Collectives:
     def _site(self, frame: FrameType, kind: int, group: Group | None) -> CollectiveSite:
         key: tuple[Any, ...] = frame.f_code, frame.f_lasti, group
         site = self._sites.get(key)
-        if site is not None and site["library"] in METRIC_LIBRARIES:  # called from several lines of the job
+        if site is not None and site["for_metrics"]:  # called from several lines of the job
             key = (*key, *callers_line(frame))
             site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= SITES_MAX:
                 return _UNKNOWN_SITE  # finding the caller walks all frames, which is too slow at every call
             site = self._sites[key] = described(frame, kind, group)
-            if site["library"] in METRIC_LIBRARIES:
+            if site["for_metrics"]:
                 first_line = (*key, *callers_line(frame))
                 self._sites[first_line] = site
             self._described.append(site)
@@ -288,7 +288,7 @@ class Collectives:
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
-_UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0, "held_ns": [0, 0, 0, 0, 0]}
+_UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0, "held_ns": [0] * PLACES}
 
 
 def _place(phase: int) -> int:

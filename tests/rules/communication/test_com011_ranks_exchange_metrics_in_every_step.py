@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from comm_rule_cases import wrapped
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import JOB, Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Where
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
@@ -80,6 +80,18 @@ def test_a_line_before_the_update_is_named_where_it_exchanges_numbers(before: di
     assert found("COM011", through).fixes[0].where == Where(SCRIPT, 14)
     for needed in ({"bytes": 4000}, {"in_module": True}, {"library": "FSDP"}):
         assert found("COM011", com011(**before, **needed)).fixes[0].where is None, "gradients or activations"
+
+
+def test_a_line_that_averages_gradients_by_hand_is_not_named_for_the_one_after_the_update() -> None:
+    """Between backward and optimizer gradients of a small model are as few numbers as a metric."""
+    made = com011(held_ns=[0, 0, 0, 9, 0])
+    averaging = {"file": SCRIPT, "line": 10, "library": "", "calls": 9, "bytes": 72, "in_module": False}
+    sites = [{**averaging, "held_ns": [0, 0, 99, 0, 0]}]
+    facts = {
+        name: {"collectives": [*of_rank["collectives"], *sites], "ddp": []} for name, of_rank in made.facts.items()
+    }
+    values = {**made.values, ("collectives.by_hand_s", JOB): 0.1}
+    assert found("COM011", replace(made, facts=facts, values=values)).fixes[0].where == Where(SCRIPT, 14)
 
 
 def test_no_line_is_named_in_a_recording_without_the_places_of_calls() -> None:

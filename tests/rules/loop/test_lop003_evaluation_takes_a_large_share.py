@@ -116,13 +116,14 @@ def test_lop003_spares_the_ranks_that_wait_for_the_one_that_evaluates() -> None:
     assert saving(0.0).speedup[1] >= waiting.speedup[1] > saving(0.5).speedup[1], "the rest is its own work"
 
 
-def evaluated_by(digests: dict[int, list[int]], *, ddp: bool = True, **of_loader: Any) -> Analysis:
-    """Two ranks, each with a loader that evaluates; the check sums of its first batches."""
+def evaluated_by(digests: dict[int, list[int]], *, ddp: bool = True, beside: str = "", **of_loader: Any) -> Analysis:
+    """Two ranks, each with a loader that evaluates; the check sums of its first batches. `beside`: the sampler of another one."""
     described = {"id": 3, "training": False, "sampler": "SequentialSampler", "batch_sampler": None, **of_loader}
+    others = [{**described, "id": 4, "sampler": beside}] if beside else []
     facts: dict[str, Any] = {
         str(rank): {
             "ddp": [{"world_size": 2}] if ddp else [],
-            "loaders": [described],
+            "loaders": [{"id": 2, "training": True, "sampler": "DistributedSampler"}, described, *others],
             "first_evaluated": {"loader": 3, "digests": found},
         }
         for rank, found in digests.items()
@@ -148,10 +149,20 @@ def test_ranks_that_evaluate_the_same_samples_are_to_share_them() -> None:
         evaluated_by({0: [7, 7], 1: [7, 7]}),
         evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, sampler="DistributedSampler"),
         evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, batch_sampler="ShardedBatches"),
+        evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, beside="DistributedSampler"),
         evaluated_by({0: [7, 8, 9], 1: [7, 8, 9]}, ddp=False),
         evaluated_by({0: [7, 8, 9]}),
     ],
-    ids=["others", "unlike numbers", "one batch", "distributed", "own batches", "parts of a model", "one rank"],
+    ids=[
+        "others",
+        "unlike numbers",
+        "one batch",
+        "distributed",
+        "own batches",
+        "one of two",
+        "parts of a model",
+        "one rank",
+    ],
 )
 def test_ranks_that_may_evaluate_different_samples_are_not(made: Analysis) -> None:
     finding = found("LOP003", made)

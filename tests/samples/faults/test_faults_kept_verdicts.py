@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from samples.faults.__main__ import main
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.kept_verdicts import CLONE, ROOT, document, read, reports, write
 from samples.faults.scenario import Recorded
@@ -52,6 +54,15 @@ def test_a_document_draws_the_same_lines_as_the_report_that_it_is_of(width: int)
     for draw in (why_line, fix_line, gain_line):
         assert draw(again, width).plain == draw(report, width).plain
     assert len(str(document(report))) < 4000
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_pass_keeps_the_right_verdicts_where_they_are_asked_for(tmp_path: Path, *, wanted: bool) -> None:
+    file = tmp_path / "verdicts.json.gz"
+    asked = [f"--verdicts={file}"] if wanted else []
+    done = CliRunner().invoke(main, ["--only=recorded-blocking-copies", f"--folder={tmp_path / 'jobs'}", *asked])
+    assert done.exit_code == 0, done.output
+    assert list(read(file)) == (["recorded-blocking-copies"] if wanted else [])
 
 
 def test_documents_are_added_to_a_file_and_name_no_folder_of_this_machine(tmp_path: Path) -> None:

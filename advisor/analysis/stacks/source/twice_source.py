@@ -82,12 +82,13 @@ def computed_before(
     if as_module and any(_varies(source, plain_layers) for source in sources):
         return None
     around, earlier = _contexts(function, statement), [*_before(function, statement)]
+    changing = _changing(around)
     for work in _works(scope, statement, as_module=as_module):
         wanted = ast.dump(work)
         for one in earlier:
             same = any(ast.dump(node) == wanted for part in computed(one) for node in ast.walk(part))
-            if same and _contexts(function, one) == around and not _changed(scope, one, statement, work):
-                return Earlier(one.lineno, recorded=not _without_gradients(function, statement, work))
+            if same and _changing(_contexts(function, one)) == changing and not _changed(scope, one, statement, work):
+                return Earlier(one.lineno, recorded=not _without_gradients(around, statement, work))
     return None
 
 
@@ -177,27 +178,20 @@ def _always(block: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _contexts(function: ast.AST, statement: ast.stmt) -> list[str]:
-    """What `with` blocks around a statement do, other than to record gradients or not."""
-    around = (
-        node for node in guarded(function) if isinstance(node, (ast.With, ast.AsyncWith)) and statement in guarded(node)
-    )
-    texts = (ast.unparse(item.context_expr) for node in around for item in node.items)
-    return sorted(text for text in texts if not _GRADIENTS.search(text))
+    """What the `with` blocks around a statement enter."""
+    blocks = (node for node in guarded(function) if isinstance(node, (ast.With, ast.AsyncWith)))
+    return sorted(ast.unparse(i.context_expr) for block in blocks if statement in guarded(block) for i in block.items)
 
 
-def _without_gradients(function: ast.AST, statement: ast.stmt, work: ast.expr) -> bool:
+def _changing(contexts: Sequence[str]) -> list[str]:
+    return [context for context in contexts if not _GRADIENTS.search(context)]
+
+
+def _without_gradients(contexts: Sequence[str], statement: ast.stmt, work: ast.expr) -> bool:
     """True if nothing of the result of the work can reach a backward pass, as far as the statement shows."""
-    outer = [
-        node
-        for part in computed(statement)
-        for node in ast.walk(part)
-        if isinstance(node, ast.Call) and work in ast.walk(node)
-    ]
-    ends = any(last_name(call.func) in _ENDS_GRADIENTS for call in outer)
-    around = (
-        node for node in guarded(function) if isinstance(node, (ast.With, ast.AsyncWith)) and statement in guarded(node)
-    )
-    return ends or any(_NO_GRADIENTS.search(ast.unparse(item.context_expr)) for node in around for item in node.items)
+    calls = (node for part in computed(statement) for node in ast.walk(part) if isinstance(node, ast.Call))
+    ends = any(last_name(call.func) in _ENDS_GRADIENTS for call in calls if work in ast.walk(call))
+    return ends or any(map(_NO_GRADIENTS.search, contexts))
 
 
 def _changed(scope: Scope, earlier: ast.stmt, later: ast.stmt, work: ast.expr) -> bool:

@@ -101,6 +101,19 @@ def test_numbers_exchanged_before_the_update_are_metrics(
     assert averaged.get("collectives.by_hand_s") == pytest.approx(0.020), "without DDP they may be gradients"
 
 
+def test_metrics_are_told_from_buffers_that_ddp_sends_in_the_same_pass() -> None:
+    plans = {rank: plan(STEPS, forward=60) for rank in (0, 1)}
+    calls = {rank: called(forward_ns=30) for rank in (0, 1)}
+    sites = [
+        {"library": "DistributedDataParallel", "calls": STEPS, "held_ns": [STEPS * 18 * MS, 0, 0, 0, 0]},
+        {**NUMBERS, "held_ns": [STEPS * 12 * MS, 0, 0, 0, 0]},
+    ]
+    made = recording(plans, wire_ms=20, collectives=calls)
+    analysis = analyse(replace(made, facts={100 + rank: {"collectives": sites} for rank in (0, 1)}))
+    assert analysis.get("collectives.buffers_s") == pytest.approx(0.018)
+    assert analysis.get("collectives.metrics_s") == pytest.approx(0.012)
+
+
 def with_buffers(made: Recording, buffers_ms: float, others_ms: float = 0.0) -> Recording:
     """The same with the sums of a run's collectives by place: DDP's broadcasts of buffers, and calls of the job's own."""
     sites = [

@@ -88,18 +88,24 @@ def knob_of(fix: Fix, *, also_other_training: bool = False) -> Knob | str:
     change = fix.call
     if change is None:
         return NO_CHANGE
-    if isinstance(change, (NumbersKept, GradientsKept, ShrinkFirst)):
-        return REWRITES
-    if isinstance(change, CallChange) and _BATCH in dict(change.arguments) and not also_other_training:
-        return OTHER_TRAINING
-    if isinstance(change, Setup) and not all(map(_can_be_made_later, change.statements)):
-        return TOO_LATE
+    if why_not := _why_not(change, also_other_training):
+        return why_not
     numbers = numbers_of(change)
     if isinstance(change, EnvironmentChange):
         return Knob(str(change), "restart", numbers, environment=dict(change.variables))
     if isinstance(change, LauncherChange):
         return Knob(str(change), "restart", numbers, options=change.options, launcher=change.launcher)
     return Knob(str(change), _applied(change), numbers, (_request(change, fix.where),))
+
+
+def _why_not(change: JobChange, also_other_training: bool) -> str:
+    if isinstance(change, (NumbersKept, GradientsKept, ShrinkFirst)):
+        return REWRITES
+    if isinstance(change, CallChange) and _BATCH in dict(change.arguments) and not also_other_training:
+        return OTHER_TRAINING
+    if isinstance(change, Setup) and not all(map(_can_be_made_later, change.statements)):
+        return TOO_LATE
+    return ""
 
 
 def numbers_of(change: JobChange) -> Numbers:

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from samples.faults import turns
 from samples.faults.observe import JobWentWrong
 from samples.faults.runner import faster_by
 from samples.faults.scenario import Conditions, Job
-from samples.faults.turns import Player, rested_ns, without_rests
+from samples.faults.turns import Player
 
 from recordings import plan, recording
+from rn50_advisor.advisor.trials.resting import without_rests
 
 PARENT = (
     "import subprocess, sys, time\n"
@@ -46,17 +46,6 @@ def states(player: Player) -> set[str]:
     return {each.status() for each in family}
 
 
-def test_all_processes_of_a_job_rest_and_go_on(player: Player) -> None:
-    player.rest()
-    assert states(player) == {psutil.STATUS_STOPPED}
-    player.compute()
-    assert psutil.STATUS_STOPPED not in states(player)
-    [(begin, end)] = player.rests
-    assert begin < end
-    player.compute()
-    assert len(player.rests) == 1, "it was computing"
-
-
 def test_a_turn_ends_in_a_rest_and_a_failed_job_ends_the_measurement(player: Player, tmp_path: Path) -> None:
     assert player.turn()
     assert states(player) == {psutil.STATUS_STOPPED}
@@ -82,12 +71,6 @@ def test_when_one_job_fails_the_other_hears_that_it_is_to_end(tmp_path: Path, mo
     with pytest.raises(JobWentWrong, match="exit code 3"):
         turns.in_turns([Job("waits.py"), Job("fails.py")], Conditions(), tmp_path)
     assert (tmp_path / "turns-0" / "told").exists(), "it was stopped, and would have heard nothing"
-
-
-def test_time_stands_still_in_rests() -> None:
-    times = np.array([5, 10, 15, 20, 45, 50], np.int64)
-    assert rested_ns(times, [(10, 20), (40, 45)]).tolist() == [0, 0, 5, 10, 15, 15]
-    assert rested_ns(times, []).tolist() == [0] * 6
 
 
 def test_a_job_that_rested_is_as_fast_as_one_that_did_not() -> None:

@@ -1,0 +1,86 @@
+"""Which fixes of a report are tried, best predicted first, and which are not, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.findings import Finding, Fix
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.trials import Predicted, Trial
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
+from rn50_advisor.advisor.trials.knobs import NO_CHANGE, Knob, knob_of
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fix with its knob."""
+
+    finding: Finding
+    fix: Fix
+    knob: Knob
+
+    @property
+    def predicted(self) -> Predicted | None:
+        return predicted_of(self.finding)
+
+    def trial(self, **result: object) -> Trial:
+        """Its row in the results."""
+        return Trial(
+            rule=self.finding.rule,
+            title=self.finding.title,
+            knob=self.knob.name,
+            predicted=self.predicted,
+            applied=self.knob.applied,
+            numbers=self.knob.numbers,
+            change="; ".join(self.fix.typed) or self.fix.change,
+            diff=self.fix.diff,
+            **result,  # type: ignore[arg-type]
+        )
+
+
+def predicted_of(finding: Finding) -> Predicted | None:
+    saving = finding.saving
+    return Predicted(saving.likely, *saving.speedup) if saving else None
+
+
+def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[Candidate], list[Trial]]:
+    """The fixes to try and those that are refused. `asked`: only fixes of these rules; empty: all that promise a gain.
+
+    Raises UsageError if the report has no finding of a rule that is asked for.
+    """
+    found = {finding.rule: finding for finding in report.findings}
+    if missing := [rule for rule in asked if rule not in found]:
+        hint = did_you_mean(missing[0], sorted(found)) or f"it has {', '.join(found) or 'no finding'}"
+        raise UsageError(f"this job has no finding of {', '.join(missing)}", hint)
+    tried: list[Candidate] = []
+    refused: list[Trial] = []
+    for finding in _by_gain(report, asked):
+        knobs = [(fix, knob_of(fix, also_other_training=finding.rule in asked)) for fix in finding.fixes]
+        chosen = next(((fix, knob) for fix, knob in knobs if isinstance(knob, Knob)), None)
+        if chosen is not None:
+            tried.append(Candidate(finding, *chosen))
+        else:
+            fix, why = next(((fix, str(knob)) for fix, knob in knobs), (Fix(finding.title), NO_CHANGE))
+            refused.append(_refused(finding, fix, why))
+    return tried, refused
+
+
+def _refused(finding: Finding, fix: Fix, why: str) -> Trial:
+    knob = str(fix.call) if fix.call else fix.title
+    change = "; ".join(fix.typed) or fix.change
+    return Trial(finding.rule, finding.title, knob, "refused", why, predicted_of(finding), change=change, diff=fix.diff)
+
+
+def _by_gain(report: Report, asked: Collection[str]) -> Iterator[Finding]:
+    def worth(finding: Finding) -> bool:
+        if asked:
+            return finding.rule in asked
+        return not finding.explained_by and bool(finding.saving and finding.saving.is_gain)
+
+    def gain(finding: Finding) -> float:
+        saving = finding.saving
+        return -(saving.likely or max(saving.speedup)) if saving else 0.0
+
+    yield from sorted(filter(worth, report.findings), key=gain)

@@ -1,0 +1,154 @@
+"""Measures a change in pairs: the job with it against the job without, in turns or one after the other."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rn50_advisor.advisor.trials.judgement import LOOKS
+from rn50_advisor.advisor.trials.progress import Progress, progress_of
+from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
+
+TURN_S = 0.5  # equal jobs were 0.95 to 1.05 times as fast as one another in turns of half a second, 0.81 to 1.35 in turns of two seconds
+WINDOW_S = 2.0  # of computing, the shortest that is compared
+WINDOW_STEPS = 8
+WARM_STEPS = 10  # allocators, autotuning, first batches of workers
+WARM_S = 2.0
+FIRST_STEPS_WITHIN_S = 300.0
+_LOOK_EVERY_S = 1.0  # for the first steps
+ALONE_WINDOWS = 3  # of a run of its own
+_TURNS_MAX = 3  # times as many turns as windows need without evaluations
+
+
+class OutOfTime(Exception):
+    """The time for this change is over."""
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two jobs, started again when it has come to its end. `rates`: work per second, window by window."""
+
+    order: Order
+    folder: Path
+    rates: list[float] = field(default_factory=list)
+    job: TrialJob | None = None
+    starts: int = 0
+    _begin_s: float = 0.0  # of the windows, on the clock of this job's training
+
+    def start(self, deadline_s: float) -> Progress:
+        """Starts it and lets it come to steady steps. Raises TrialFailed, or OutOfTime."""
+        self.end()
+        self.starts += 1
+        self.job = TrialJob(self.order, self.folder.with_name(f"{self.folder.name}-{self.starts}"))
+        began_s = time.monotonic()
+        while True:
+            goes_on = self.job.computes_for(_LOOK_EVERY_S)
+            self.job.family.rest()
+            progress = self.progress()
+            if progress is not None and progress.trained_s >= WARM_S:
+                self._begin_s = progress.trained_s
+                return progress
+            if not goes_on:
+                raise TrialFailed("the job ended before it had made enough steps", self.job.last_words())
+            now_s = time.monotonic()
+            if now_s - began_s > FIRST_STEPS_WITHIN_S:
+                raise TrialFailed(f"no steady steps within {FIRST_STEPS_WITHIN_S:.0f} s", self.job.last_words())
+            if now_s > deadline_s:
+                raise OutOfTime
+
+    def progress(self) -> Progress | None:
+        recording = self.job.recording() if self.job else None
+        return progress_of(recording, skip_steps=WARM_STEPS) if recording else None
+
+    def resume_here(self) -> None:
+        """Windows begin where it rests now; what was measured before is forgotten."""
+        self.rates.clear()
+        progress = self.progress()
+        self._begin_s = progress.trained_s if progress else 0.0
+
+    def measured(self, window_s: float) -> list[float]:
+        """All windows so far, those of its earlier starts included."""
+        progress = self.progress()
+        return [*self.rates, *(progress.rates(self._begin_s, window_s) if progress else [])]
+
+    def keep(self, window_s: float) -> None:
+        """Before it is started again."""
+        self.rates = self.measured(window_s)
+        self._begin_s = math.inf
+
+    def end(self) -> None:
+        if self.job is not None:
+            self.job.end()
+
+
+def in_turns(base: Side, changed: Side, deadline_s: float) -> Iterator[list[float]]:
+    """Yields the logarithms of the speed-up, pair by pair, at each look. `base` has been started, and rests.
+
+    While one job computes, every process of the other is stopped. Raises TrialFailed, or OutOfTime.
+    """
+    window_s = window_of(changed.start(deadline_s), base.progress())
+    base.resume_here()
+    computed_s = 0.0
+    for look in LOOKS:
+        due_s, most_s = look * window_s, _TURNS_MAX * look * window_s
+        pairs: list[float] = []
+        while len(pairs) < look and computed_s < most_s:
+            while computed_s < due_s:
+                for side in (base, changed):
+                    _turn(side, window_s, deadline_s)
+                computed_s += TURN_S
+            pairs = _ratios(base.measured(window_s), changed.measured(window_s))
+            due_s = computed_s + max(1, look - len(pairs)) * window_s
+        yield pairs
+
+
+def _turn(side: Side, window_s: float, deadline_s: float) -> None:
+    assert side.job is not None
+    if time.monotonic() > deadline_s:
+        raise OutOfTime
+    if side.job.computes_for(TURN_S):
+        side.job.family.rest()
+    else:
+        side.keep(window_s)
+        side.start(deadline_s)
+
+
+def one_after_the_other(base: Side, changed: Side, deadline_s: float) -> Iterator[list[float]]:
+    """The same for jobs that cannot share the machine: each runs alone, in the order without, with, with, without.
+
+    Raises TrialFailed, or OutOfTime.
+    """
+    pairs: list[float] = []
+    while len(pairs) < LOOKS[-1]:
+        first, second = (base, changed) if len(pairs) % 2 == 0 else (changed, base)
+        rates = {id(side): _alone(side, deadline_s) for side in (first, second)}
+        pairs.append(math.log(rates[id(changed)] / rates[id(base)]))
+        if len(pairs) in LOOKS:
+            yield list(pairs)
+
+
+def _alone(side: Side, deadline_s: float) -> float:
+    """Work per second of a run of its own."""
+    progress = side.start(deadline_s)
+    window_s = window_of(progress)
+    assert side.job is not None
+    while len(rates := side.measured(window_s)) < ALONE_WINDOWS and side.job.computes_for(window_s):
+        side.job.family.rest()
+        if time.monotonic() > deadline_s:
+            raise OutOfTime
+    side.end()
+    if not rates:
+        raise TrialFailed("the job ended before it had made enough steps", side.job.last_words())
+    return sum(rates) / len(rates)
+
+
+def window_of(*progress: Progress | None) -> float:
+    """Seconds of computing that are compared: some steps of the slower job."""
+    return max(WINDOW_S, *(WINDOW_STEPS * one.step_s for one in progress if one is not None))
+
+
+def _ratios(base: list[float], changed: list[float]) -> list[float]:
+    return [math.log(b / a) for a, b in zip(base, changed, strict=False) if a > 0 and b > 0]

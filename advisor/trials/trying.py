@@ -1,0 +1,195 @@
+"""Tries the advised changes of a job, one after the other, and the winners together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Trial, Tried
+from rn50_advisor.advisor.model.wording.quantities import ratio
+from rn50_advisor.advisor.trials.candidates import Candidate, candidates
+from rn50_advisor.advisor.trials.containment import Containment
+from rn50_advisor.advisor.trials.judgement import LOOKS, PairJudgement, judge
+from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other
+from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
+
+# Free memory that a second job at the same time wants, as a share of what the first one uses: its own, and some for growth.
+_ROOM = 1.3
+_VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
+_VERDICT_EVERY_S = 5.0
+UNCONTAINED = "what trials wrote was not held back: the job wrote as it always does"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `try` was asked for. `folder`: where jobs' runs and output go; `containment` None: jobs write as they always do."""
+
+    argv: tuple[str, ...]
+    folder: Path
+    budget_s: float
+    containment: Containment | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the job, besides our own
+    rules: Collection[str] = ()
+
+
+class Trying:
+    """One call of `try`. `tell` gets a line for people at each turn of events; `diagnose` makes the report of a recording."""
+
+    def __init__(
+        self, settings: Settings, diagnose: Callable[[Recording], Report], tell: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._diagnose = diagnose
+        self._tell = tell
+        self._began_s = time.monotonic()
+        self._deadline_s = self._began_s + settings.budget_s
+        self._base = self._side("without", ())
+        self._alone = ""  # why two jobs cannot share the machine; empty: they can
+
+    def run(self, report: Report | None = None) -> Tried:
+        """Tries the fixes of `report`, or of what the job itself shows. Raises AdvisorError if the job cannot be tried."""
+        try:
+            self._tell("starting the job as it is")
+            self._base.start(self._deadline_s)
+            report = report or self._verdict()
+            samples_per_s = self._samples_per_s()
+            self._alone = self._why_alone()
+            if self._alone:
+                self._base.end()
+            chosen, refused = candidates(report, self._settings.rules)
+            trials = []
+            for number, candidate in enumerate(chosen):
+                left_s = self._deadline_s - time.monotonic()
+                trials.append(self._try(candidate, left_s / (len(chosen) - number), len(chosen)))
+            winners = [c for c, trial in zip(chosen, trials, strict=True) if trial.outcome == "faster"]
+            together = self._together(winners) if len(winners) > 1 else None
+        except OutOfTime:
+            raise AdvisorError(
+                f"the job made no steady steps within {self._settings.budget_s:.0f} s", "give it more: --budget 20m"
+            ) from None
+        finally:
+            self._base.end()
+        took_s = time.monotonic() - self._began_s
+        contained = self._settings.containment
+        notes = [*(contained.notes() if contained else (UNCONTAINED,))]
+        if self._alone:
+            notes.append(f"jobs ran one after the other: {self._alone}")
+        return Tried((*trials, *refused), self._settings.argv, samples_per_s, together, took_s, tuple(notes))
+
+    def _side(self, name: str, chosen: Sequence[Candidate]) -> Side:
+        """The job with these changes. Raises ValueError if they do not fit its command line."""
+        contained = self._settings.containment
+        argv: Sequence[str] = self._settings.argv
+        environment: dict[str, str | None] = dict(self._settings.environment)
+        for candidate in chosen:
+            argv = candidate.knob.argv(argv)
+            environment |= candidate.knob.environment
+        if contained is not None:
+            environment = contained.environment({**os.environ, **self._settings.environment}) | environment
+            argv = contained.command(argv)
+        changes = [change for candidate in chosen for change in candidate.knob.changes]
+        request: dict[str, Any] = {"changes": changes, "live": None}
+        order = Order(tuple(argv), environment, request)
+        return Side(order, self._settings.folder / name)
+
+    def _verdict(self) -> Report:
+        """Lets the job go on until it has a verdict, or a good part of the time is over."""
+        until_s = self._began_s + _VERDICT_SHARE * self._settings.budget_s
+        while True:
+            assert self._base.job is not None
+            recording = self._base.job.recording()
+            assert recording is not None
+            report = self._diagnose(recording)
+            if report.verdict.state in ("bottleneck", "healthy") or time.monotonic() > until_s:
+                self._tell(f"its verdict: {report.verdict.title}")
+                return report
+            if not self._base.job.computes_for(_VERDICT_EVERY_S):
+                return report
+            self._base.job.family.rest()
+
+    def _samples_per_s(self) -> float | None:
+        progress = self._base.progress()
+        if progress is None or not progress.in_samples:
+            return None
+        return sum(float(rank.work[-1] / rank.seconds[-1]) for rank in progress.ranks)
+
+    def _why_alone(self) -> str:
+        assert self._base.job is not None
+        recording = self._base.job.recording()
+        if recording is not None and any(facts.get("cuda") is not None for facts in recording.facts.values()):
+            return "a GPU that waits for a stopped process is not free for the other"
+        used = self._base.job.family.memory_bytes()
+        if psutil.virtual_memory().available < _ROOM * used:
+            return f"there is no memory for two of them ({used / 1e9:.1f} GB each)"
+        return ""
+
+    # -- one change ------------------------------------------------------------------------------------------------------------
+
+    def _try(self, candidate: Candidate, within_s: float, comparisons: int) -> Trial:
+        try:
+            side = self._side(candidate.finding.rule, [candidate])
+        except ValueError as error:
+            return candidate.trial(outcome="refused", reason=str(error))
+        self._tell(f"{candidate.finding.rule} {candidate.knob.name}: starting the job with it")
+        try:
+            judgement = self._measured(side, within_s, comparisons, candidate)
+        except TrialFailed as error:
+            why = error.hint.rpartition("\n")[2]
+            return candidate.trial(outcome="refused", reason=f"{error.message} with it{f': {why}' if why else ''}")
+        finally:
+            side.end()
+        if judgement is None:
+            return candidate.trial(outcome="undecided", reason=f"no {LOOKS[0]} pairs of runs fit into {within_s:.0f} s")
+        if why_not := self._not_applied(side):
+            return candidate.trial(outcome="refused", reason=why_not)
+        return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=judgement.measured)
+
+    def _measured(
+        self, side: Side, within_s: float, comparisons: int, candidate: Candidate | None = None
+    ) -> PairJudgement | None:
+        """The answer, or None if there was no time for enough pairs. Raises TrialFailed."""
+        deadline_s = min(self._deadline_s, time.monotonic() + within_s)
+        name = candidate.finding.rule if candidate else "all together"
+        judgement = None
+        measure = one_after_the_other if self._alone else in_turns
+        try:
+            for ratios in measure(self._base, side, deadline_s):
+                if not ratios:
+                    continue
+                judgement = judge(ratios, comparisons=comparisons)
+                self._tell(f"{name}: {len(ratios)} pairs, {_words(judgement.measured)}")
+                if not judgement.go_on:
+                    break
+        except OutOfTime:
+            pass
+        return judgement
+
+    def _not_applied(self, side: Side) -> str:
+        """What the ranks say where they could not make the change; empty: they made it."""
+        recording = side.job.recording() if side.job else None
+        told = [facts.get("trial", {}) for facts in recording.facts.values()] if recording else []
+        refused = [why for facts in told for _, why in facts.get("refused", [])]
+        return f"it could not be applied: {refused[0]}" if refused else ""
+
+    def _together(self, winners: Sequence[Candidate]) -> MeasuredSpeedup | None:
+        side = self._side("together", winners)
+        try:
+            judgement = self._measured(side, self._deadline_s - time.monotonic(), 1)
+        except TrialFailed:
+            return None
+        finally:
+            side.end()
+        return judgement.measured if judgement else None
+
+
+def _words(measured: MeasuredSpeedup | None) -> str:
+    return f"{ratio(measured.speedup)} ({ratio(measured.lo)} to {ratio(measured.hi)})" if measured else "too few"

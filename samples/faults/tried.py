@@ -1,0 +1,148 @@
+"""`python -m samples.faults.tried`: `try` on seeded faults, and what editing the file brings, measured right after it in the same way."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Tried
+from rn50_advisor.advisor.trials.judgement import judge
+from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns
+from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
+from rn50_advisor.advisor.trials.trying import Settings, Trying
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+from samples.faults.__main__ import choose
+from samples.faults.observe import SAMPLES, launcher
+from samples.faults.scenario import Job, Scenario
+
+# Faults whose fix can be applied from outside: one of each mechanism, and sound jobs, of which nothing is to be found faster.
+USUAL = (
+    "in-process-one-rank",
+    "in-process-stream",
+    "too-few-workers",
+    "twelve-workers-at-once",
+    "workers-restart",
+    "workers-for-small-tensors",
+    "sync-batch-norm",
+    "masks-sent-in-every-step",
+    "too-many-threads",
+    "package-that-takes-the-cores",
+    "anomaly-detection-left-on",
+    "optimizer-not-fused",
+    "momentum-becomes-denormal",
+    "embedding-gradients-dense-under-sgd",
+    "healthy-resnet18",
+)
+_LONG = "--steps=100000"  # a trial ends when it has seen enough
+_TRUTH_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`edited`: the speed-up of the job with its file edited; None: it was not measured."""
+
+    scenario: str
+    truth: tuple[str, ...]
+    verdict: str | None  # rule of the best trial
+    measured: MeasuredSpeedup | None
+    edited: MeasuredSpeedup | None
+    took_s: float
+    error: str = ""
+
+    @property
+    def right(self) -> bool:
+        return self.verdict in self.truth if self.truth else self.verdict is None
+
+    @property
+    def inside(self) -> bool | None:
+        if self.measured is None or self.edited is None:
+            return None
+        return self.measured.lo <= self.edited.speedup <= self.measured.hi
+
+
+def command(job: Job, folder: Path) -> list[str]:
+    """The job as a user types it, long enough for any trial."""
+    arguments = [argument.format(out=folder) for argument in job.arguments]
+    has_steps = any(argument.startswith("--steps") for argument in arguments)
+    return [*launcher(job), str(SAMPLES / job.script), *arguments, *([_LONG] if has_steps else [])]
+
+
+def try_scenario(scenario: Scenario, budget_s: float, tell_folder: Path) -> Row:
+    job, fixed = scenario.job, scenario.remedy.job if scenario.remedy else None
+    assert isinstance(job, Job)
+    began_s = time.monotonic()
+    argv = tuple(command(job, tell_folder))
+    try:
+        settings = Settings(argv, tell_folder, budget_s, environment=job.environment)
+        tried = Trying(settings, diagnose, click.echo).run()
+    except Exception as error:  # noqa: BLE001 - no reason to lose the remaining scenarios
+        return Row(scenario.name, scenario.truth.roots, None, None, None, time.monotonic() - began_s, repr(error))
+    for trial in tried.trials:
+        click.echo(f"    {trial.rule} {trial.knob}: {trial.outcome} {trial.reason} {trial.measured}")
+    took_s, best = time.monotonic() - began_s, tried.best
+    edited = _edited(job, fixed, tell_folder) if fixed else None
+    return Row(
+        scenario.name,
+        scenario.truth.roots,
+        best.rule if best else None,
+        _of(tried, scenario.truth.roots),
+        edited,
+        took_s,
+    )
+
+
+def _of(tried: Tried, rules: Sequence[str]) -> MeasuredSpeedup | None:
+    return next((trial.measured for trial in tried.trials if trial.rule in rules), None)
+
+
+def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
+    base, after = (
+        Side(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name)
+        for one, name in ((job, "as-it-is"), (fixed, "edited"))
+    )
+    found = None
+    try:
+        base.start(math.inf)
+        for pairs in in_turns(base, after, time.monotonic() + _TRUTH_S):
+            found = judge(pairs, comparisons=1).measured
+    except (TrialFailed, OutOfTime) as error:
+        click.echo(f"    edited: {error!r}")
+    finally:
+        base.end()
+        after.end()
+    return found
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", multiple=True, metavar="NAME|GLOB", help="These scenarios; default: one of each mechanism.")
+@click.option("--budget", type=float, default=180.0, show_default=True, metavar="SECONDS", help="Of each call of try.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+def main(*, only: tuple[str, ...], budget: float, json_file: Path | None) -> None:
+    """Try the advised fixes of seeded faults, and compare with what editing the file brings."""
+    rows: list[Row] = []
+    for scenario in choose(only or USUAL, "all"):
+        click.echo(scenario.name)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            rows.append(try_scenario(scenario, budget, Path(name)))
+        row = rows[-1]
+        found = f"{row.verdict} ({'right' if row.right else 'wrong'})"
+        click.echo(f"  {found}, {row.measured}, edited {row.edited}, {row.took_s:.0f} s {row.error}")
+        if json_file:
+            json_file.write_text("".join(json.dumps(asdict(one)) + "\n" for one in rows))
+    held = [row.inside for row in rows if row.inside is not None]
+    widths = [(row.measured.hi - row.measured.lo) / 2 / row.measured.speedup for row in rows if row.measured]
+    click.echo(f"{sum(row.right for row in rows)} of {len(rows)} right, {sum(held)} of {len(held)} inside")
+    if widths:
+        click.echo(f"half width: {statistics.median(widths):.1%} in the median, {max(widths):.1%} at most")
+
+
+if __name__ == "__main__":
+    main()

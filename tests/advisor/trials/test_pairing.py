@@ -1,0 +1,140 @@
+"""The job with a change against the job without: windows that belong together, jobs that end or fail, and time that runs out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recordings import plan, recording
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.trials import pairing
+from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other, window_of
+from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
+
+STARTED: list[str] = []
+LATER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """How the simulated jobs of a command behave."""
+
+    step_ms: float
+    steps_max: int = 100_000
+    fails_after_s: float = math.inf
+
+
+NATURES: dict[str, Nature] = {}
+
+
+class SimulatedJob:
+    """Makes steps as it is given time to compute."""
+
+    def __init__(self, order: Order, folder: Path) -> None:
+        self.name = order.argv[0]
+        STARTED.append(self.name)
+        self.nature = NATURES[self.name]
+        self.computed_s = 0.0
+        self.family = SimpleNamespace(rest=lambda: None)
+        self.ended = False
+
+    def computes_for(self, seconds: float) -> bool:
+        assert not self.ended
+        self.computed_s += seconds
+        if self.computed_s > self.nature.fails_after_s:
+            raise TrialFailed("the job ended with 1", "RuntimeError: no")
+        return self.computed_s * 1e3 < self.nature.steps_max * self.nature.step_ms
+
+    def recording(self) -> Recording | None:
+        steps = min(int(self.computed_s * 1e3 / self.nature.step_ms), self.nature.steps_max)
+        return recording({0: plan(steps, input_wait=self.nature.step_ms - 90)}) if steps else None
+
+    def last_words(self) -> str:
+        return "so it ended"
+
+    def end(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pairing, "TrialJob", SimulatedJob)
+    STARTED.clear()
+    NATURES.clear()
+    yield
+
+
+def side(name: str, **nature: Any) -> Side:
+    NATURES[name] = Nature(**nature)
+    return Side(Order([name], {}, {}), Path(name))
+
+
+def test_in_turns_pairs_come_at_each_look_with_the_ratio_of_the_speeds() -> None:
+    base, changed = side("without", step_ms=200), side("with", step_ms=100)
+    base.start(LATER)
+    looks = list(in_turns(base, changed, LATER))
+    assert [len(pairs) for pairs in looks] == [4, 8, 16]
+    assert looks[-1] == pytest.approx([math.log(2)] * 16, abs=0.02)
+    assert STARTED == ["without", "with"]
+
+
+def test_the_base_goes_on_from_one_change_to_the_next() -> None:
+    base = side("without", step_ms=200)
+    base.start(LATER)
+    for name in ("one", "other"):
+        changed = side(name, step_ms=160)
+        pairs = next(in_turns(base, changed, LATER))
+        assert pairs == pytest.approx([math.log(200 / 160)] * 4, abs=0.02)
+    assert STARTED == ["without", "one", "other"]
+
+
+def test_a_job_that_comes_to_its_end_is_started_again_and_its_windows_count() -> None:
+    base, changed = side("without", step_ms=100, steps_max=120), side("with", step_ms=100)
+    base.start(LATER)
+    looks = list(in_turns(base, changed, LATER))
+    assert [len(pairs) for pairs in looks] == [4, 8, 16]
+    assert looks[-1] == pytest.approx([0.0] * 16, abs=0.02)
+    assert STARTED.count("without") > 2
+    assert STARTED.count("with") == 1
+
+
+def test_a_change_that_ends_the_job_is_told_with_its_last_words() -> None:
+    base, changed = side("without", step_ms=100), side("with", step_ms=100, fails_after_s=3.0)
+    base.start(LATER)
+    with pytest.raises(TrialFailed) as failure:
+        list(in_turns(base, changed, LATER))
+    assert failure.value.hint == "RuntimeError: no"
+
+
+def test_a_job_too_short_to_be_measured_says_so() -> None:
+    with pytest.raises(TrialFailed, match="before it had made enough steps"):
+        side("short", step_ms=100, steps_max=15).start(LATER)
+
+
+def test_time_that_is_over_ends_the_measurement() -> None:
+    base, changed = side("without", step_ms=100), side("with", step_ms=100)
+    base.start(LATER)
+    with pytest.raises(OutOfTime):
+        list(in_turns(base, changed, time.monotonic() - 1))
+
+
+def test_one_after_the_other_the_order_is_without_with_with_without() -> None:
+    base, changed = side("A", step_ms=150), side("B", step_ms=100)
+    looks = list(islice(one_after_the_other(base, changed, LATER), 1))
+    assert STARTED == ["A", "B", "B", "A", "A", "B", "B", "A"]
+    assert looks[0] == pytest.approx([math.log(1.5)] * 4, abs=0.02)
+
+
+def test_windows_hold_some_steps_of_the_slower_job_and_two_seconds_at_least() -> None:
+    quick = pairing.progress_of(recording({0: plan(30)}))
+    slow = pairing.progress_of(recording({0: plan(30, forward=920)}))
+    assert window_of(quick, None) == 2.0
+    assert window_of(quick, slow) == pytest.approx(8 * 0.99)

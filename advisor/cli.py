@@ -72,7 +72,7 @@ Exit codes: `run` ends exactly as the job does. Otherwise 0, or
       triage: fix a setting
    4  compare: not comparable;
       triage: replace it
-  64  wrong usage
+  64  wrong usage                 77  try: writes not held back
 """
 
 

@@ -143,7 +143,7 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
         return
     where = ", ".join(written) or f"rn50-advisor report {run}"
     with contextlib.suppress(OSError, ValueError):
-        styled_lines.paint(text.summary_lines(report, where), sys.stderr)
+        styled_lines.paint(text.summary_lines(report, where, str(run)), sys.stderr)
         sys.stderr.flush()
 
 

@@ -19,6 +19,7 @@ from rn50_advisor.advisor.report import (
     surroundings,
 )
 from rn50_advisor.advisor.report.styled_lines import Line, Style
+from rn50_advisor.advisor.trials.candidates import can_be_tried
 
 SUMMARY_LINES = 12
 RANKS_A_TABLE = 5
@@ -34,12 +35,15 @@ def render(report: Report) -> str:
     return styled_lines.plain(document(report))
 
 
-def summary(report: Report, where: str = "") -> str:
-    """At most twelve lines of a hundred columns: verdict, why, fix, gain, speed, and `where` the rest is."""
-    return styled_lines.plain(summary_lines(report, where))
+def summary(report: Report, where: str = "", run: str = "") -> str:
+    """At most twelve lines of a hundred columns: verdict, why, fix, gain, speed, and `where` the rest is.
+
+    `run`: where the run lies, if the advice can be tried on this machine.
+    """
+    return styled_lines.plain(summary_lines(report, where, run))
 
 
-def summary_lines(report: Report, where: str = "") -> list[Line]:
+def summary_lines(report: Report, where: str = "", run: str = "") -> list[Line]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
     style = STATE_STYLE[phrases.shown_state(report)]
     rule = f" ({verdict.rule})" if verdict.rule else ""
@@ -54,6 +58,8 @@ def summary_lines(report: Report, where: str = "") -> list[Line]:
         out += styled_lines.wrapped("fix     ", where_to + fix.title + phrases.option(fix), "code", indent=0, most=2)
     if finding is not None and (gain := phrases.gain(finding.saving)):
         out += styled_lines.wrapped("gain    ", gain, "good", indent=0, most=1)
+        if run and can_be_tried(finding):
+            out += styled_lines.wrapped("try it  ", f"rn50-advisor try {run} -- …", "code", indent=0, most=1)
     if others := [
         f"{f.title} ({f.rule})" for f in phrases.root_findings(report) if f is not finding and f.severity != "info"
     ]:

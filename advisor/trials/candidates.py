@@ -40,6 +40,11 @@ class Candidate:
         )
 
 
+def can_be_tried(finding: Finding) -> bool:
+    """True if one of its fixes can be applied from outside."""
+    return any(isinstance(knob_of(fix), Knob) for fix in finding.fixes)
+
+
 def predicted_of(finding: Finding) -> Predicted | None:
     saving = finding.saving
     return Predicted(saving.likely, *saving.speedup) if saving else None

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from rn50_advisor.advisor.commands import common_options, result_output
+from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
 _COMMAND = "rn50_advisor.try.command"
@@ -58,7 +59,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 @click.command("try", cls=_UpToDashes)
-@click.argument("run", metavar="[RUN] -- COMMAND [ARGS]...", default="")
+@click.argument("run", metavar="[RUN] -- COMMAND [ARGS]...", default="", shell_complete=complete_run)
 @click.option(
     "--fix",
     "rules",

@@ -29,7 +29,7 @@ def test_nor_in_that_of_another_result(module: Any) -> None:
 
 
 def test_nor_in_the_summary() -> None:
-    assert not DANGEROUS.search(text.summary(samples.hostile(), "runs/\x1b[31m"))
+    assert not DANGEROUS.search(text.summary(samples.hostile(), "runs/\x1b[31m", "runs/\x1b[31m"))
 
 
 @pytest.mark.parametrize("format", [f for f in FORMATS if f != "json"])

@@ -9,6 +9,8 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.findings import Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.report import format_of, render, text
 
@@ -25,6 +27,19 @@ report  runs/x"""
 
 def test_the_summary_says_verdict_why_fix_gain_speed_and_where() -> None:
     assert text.summary(samples.bottleneck(), "runs/x").split("\n", 1)[1] == SUMMARY
+
+
+def test_the_summary_of_a_run_names_the_command_that_tries_its_fix() -> None:
+    def tried(fix: Fix, run: str = "runs/x") -> list[str]:
+        model = samples.bottleneck()
+        finding = replace(model.findings[0], fixes=(fix,))
+        shown = text.summary(replace(model, findings=(finding,)), "runs/x.html", run)
+        return [line for line in shown.split("\n") if line.startswith("try it")]
+
+    workers = Fix("num_workers=2", call=CallChange.of("DataLoader", num_workers=2))
+    assert tried(workers) == ["try it  rn50-advisor try runs/x -- …"]
+    assert tried(workers, run="") == []
+    assert tried(Fix("load less")) == []
 
 
 @pytest.mark.parametrize("name", samples.ALL)

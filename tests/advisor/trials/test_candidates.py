@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model.findings import Finding, Fix, Saving, Where
 from rn50_advisor.advisor.model.job_changes import CallChange, GradientsKept, JobChange
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.trials import Predicted
-from rn50_advisor.advisor.trials.candidates import candidates
+from rn50_advisor.advisor.trials.candidates import can_be_tried, candidates
 from rn50_advisor.advisor.trials.knobs import NO_CHANGE, OTHER_TRAINING, REWRITES
 
 WORKERS = CallChange.of("DataLoader", num_workers=2)
@@ -89,3 +89,9 @@ def test_a_trial_says_what_to_change_by_hand() -> None:
     assert (trial.knob, trial.change, trial.applied) == ("DataLoader(..., num_workers=2)", "by hand", "live")
     typed = replace(candidate, fix=replace(candidate.fix, typed=("--workers 2",)))
     assert typed.trial(outcome="undecided").change == "--workers 2"
+
+
+def test_a_finding_can_be_tried_if_one_of_its_fixes_can() -> None:
+    assert can_be_tried(finding("DAT003", None, WORKERS))
+    assert not can_be_tried(finding("COM001", None, GradientsKept()))
+    assert not can_be_tried(finding("LOP003"))

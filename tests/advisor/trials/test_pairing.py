@@ -4,76 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from recordings import plan, recording
-from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.trials import pairing
 from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other, window_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
+from simulated_trials import Nature, simulation
 
-STARTED: list[str] = []
 LATER = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Nature:
-    """How the simulated jobs of a command behave."""
-
-    step_ms: float
-    steps_max: int = 100_000
-    fails_after_s: float = math.inf
-
-
-NATURES: dict[str, Nature] = {}
-
-
-class SimulatedJob:
-    """Makes steps as it is given time to compute."""
-
-    def __init__(self, order: Order, folder: Path) -> None:
-        self.name = order.argv[0]
-        STARTED.append(self.name)
-        self.nature = NATURES[self.name]
-        self.computed_s = 0.0
-        self.family = SimpleNamespace(rest=lambda: None)
-        self.ended = False
-
-    def computes_for(self, seconds: float) -> bool:
-        assert not self.ended
-        self.computed_s += seconds
-        if self.computed_s > self.nature.fails_after_s:
-            raise TrialFailed("the job ended with 1", "RuntimeError: no")
-        return self.computed_s * 1e3 < self.nature.steps_max * self.nature.step_ms
-
-    def recording(self) -> Recording | None:
-        steps = min(int(self.computed_s * 1e3 / self.nature.step_ms), self.nature.steps_max)
-        return recording({0: plan(steps, input_wait=self.nature.step_ms - 90)}) if steps else None
-
-    def last_words(self) -> str:
-        return "so it ended"
-
-    def end(self) -> None:
-        self.ended = True
+JOBS = simulation()
 
 
 @pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(pairing, "TrialJob", SimulatedJob)
-    STARTED.clear()
-    NATURES.clear()
-    yield
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "TrialJob", JOBS)
+    JOBS.started.clear()
+    JOBS.natures.clear()
 
 
 def side(name: str, **nature: Any) -> Side:
-    NATURES[name] = Nature(**nature)
+    JOBS.natures[name] = Nature(**nature)
     return Side(Order([name], {}, {}), Path(name))
 
 
@@ -83,7 +38,7 @@ def test_in_turns_pairs_come_at_each_look_with_the_ratio_of_the_speeds() -> None
     looks = list(in_turns(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([math.log(2)] * 16, abs=0.02)
-    assert STARTED == ["without", "with"]
+    assert JOBS.started == ["without", "with"]
 
 
 def test_the_base_goes_on_from_one_change_to_the_next() -> None:
@@ -93,7 +48,7 @@ def test_the_base_goes_on_from_one_change_to_the_next() -> None:
         changed = side(name, step_ms=160)
         pairs = next(in_turns(base, changed, LATER))
         assert pairs == pytest.approx([math.log(200 / 160)] * 4, abs=0.02)
-    assert STARTED == ["without", "one", "other"]
+    assert JOBS.started == ["without", "one", "other"]
 
 
 def test_a_job_that_comes_to_its_end_is_started_again_and_its_windows_count() -> None:
@@ -102,8 +57,8 @@ def test_a_job_that_comes_to_its_end_is_started_again_and_its_windows_count() ->
     looks = list(in_turns(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([0.0] * 16, abs=0.02)
-    assert STARTED.count("without") > 2
-    assert STARTED.count("with") == 1
+    assert JOBS.started.count("without") > 2
+    assert JOBS.started.count("with") == 1
 
 
 def test_a_change_that_ends_the_job_is_told_with_its_last_words() -> None:
@@ -129,7 +84,7 @@ def test_time_that_is_over_ends_the_measurement() -> None:
 def test_one_after_the_other_the_order_is_without_with_with_without() -> None:
     base, changed = side("A", step_ms=150), side("B", step_ms=100)
     looks = list(islice(one_after_the_other(base, changed, LATER), 1))
-    assert STARTED == ["A", "B", "B", "A", "A", "B", "B", "A"]
+    assert JOBS.started == ["A", "B", "B", "A", "A", "B", "B", "A"]
     assert looks[0] == pytest.approx([math.log(1.5)] * 4, abs=0.02)
 
 

@@ -1,0 +1,163 @@
+"""One call of `try`: the job's own verdict, its fixes one after the other, refusals, and the winners together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+import report_samples as samples
+from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.findings import Fix, Saving
+from rn50_advisor.advisor.model.job_changes import (
+    CallChange,
+    EnvironmentChange,
+    GradientsKept,
+    JobChange,
+    LauncherChange,
+)
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.trials import Tried
+from rn50_advisor.advisor.trials import pairing
+from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
+from simulated_trials import Nature, SimulatedJob, simulation
+
+WORKERS = CallChange.of("DataLoader", num_workers=2)
+THREADS = EnvironmentChange((("OMP_NUM_THREADS", "1"),))
+
+
+def report(**changes: JobChange) -> Report:
+    """A finding for each change, by its rule."""
+    model = samples.bottleneck().findings[0]
+    saving = Saving((0.01, 0.02), (1.2, 1.6), "model", likely=1.4)
+    findings = (replace(model, rule=rule, saving=saving, fixes=(Fix("", call=call),)) for rule, call in changes.items())
+    return replace(samples.bottleneck(), findings=tuple(findings))
+
+
+Try = Callable[..., Tried]
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> Try:
+    def run(
+        jobs: type[SimulatedJob], diagnosed: Report, given: Report | None = None, *, rules: tuple[str, ...] = ()
+    ) -> Tried:
+        monkeypatch.setattr(pairing, "TrialJob", jobs)
+
+        def diagnose(recording: Recording) -> Report:
+            return diagnosed
+
+        settings = Settings(("train",), tmp_path, 600.0, rules=rules)
+        return Trying(settings, diagnose, lines.append).run(given)
+
+    return run
+
+
+def test_each_fix_is_measured_against_the_same_running_job_and_the_winners_together(tries: Try) -> None:
+    jobs = simulation(
+        **{
+            "train": Nature(step_ms=200),
+            "train/num_workers=2": Nature(step_ms=125),
+            "train/OMP_NUM_THREADS=1": Nature(step_ms=160),
+            "train/num_workers=2/OMP_NUM_THREADS=1": Nature(step_ms=100),
+        }
+    )
+    tried = tries(jobs, report(DAT003=WORKERS, CPU005=THREADS))
+    assert [(trial.rule, trial.outcome) for trial in tried.trials] == [("DAT003", "faster"), ("CPU005", "faster")]
+    assert [trial.measured.speedup for trial in tried.trials if trial.measured] == pytest.approx([1.6, 1.25], rel=0.02)
+    assert tried.together is not None
+    assert tried.together.speedup == pytest.approx(2.0, rel=0.02)
+    assert tried.best is tried.trials[0]
+    assert tried.samples_per_s == pytest.approx(40.0)
+    assert jobs.started.count("train") == 1
+    assert tried.notes == (UNCONTAINED,)
+
+
+def test_a_fix_that_brings_nothing_or_makes_the_job_slower_is_no_gain(tries: Try) -> None:
+    jobs = simulation(
+        **{
+            "train": Nature(step_ms=100),
+            "train/num_workers=2": Nature(step_ms=100),
+            "train/OMP_NUM_THREADS=1": Nature(step_ms=150),
+        }
+    )
+    tried = tries(jobs, report(DAT003=WORKERS, CPU005=THREADS))
+    assert [trial.outcome for trial in tried.trials] == ["no_gain", "no_gain"]
+    assert "slower" in tried.trials[1].reason
+    assert tried.best is None
+    assert tried.together is None
+
+
+def test_advice_of_a_recorded_run_needs_no_verdict_of_its_own(tries: Try) -> None:
+    jobs = simulation(**{"train": Nature(step_ms=200), "train/num_workers=2": Nature(step_ms=100)})
+    tried = tries(jobs, samples.empty(), report(DAT003=WORKERS))
+    assert [trial.outcome for trial in tried.trials] == ["faster"]
+
+
+def test_what_fails_with_the_change_is_refused_with_its_last_line(tries: Try) -> None:
+    jobs = simulation(**{"train": Nature(step_ms=100), "train/num_workers=2": Nature(step_ms=100, fails_after_s=2.0)})
+    [trial] = tries(jobs, report(DAT003=WORKERS)).trials
+    assert (trial.outcome, trial.reason) == ("refused", "the job ended with 1 with it: RuntimeError: no")
+
+
+def test_what_the_ranks_could_not_apply_is_refused(tries: Try) -> None:
+    told = {"trial": {"refused": [[0, "no call of DataLoader at train.py:41"]]}}
+    jobs = simulation(**{"train": Nature(step_ms=100), "train/num_workers=2": Nature(step_ms=100, facts=told)})
+    [trial] = tries(jobs, report(DAT003=WORKERS)).trials
+    assert (trial.outcome, trial.reason) == (
+        "refused",
+        "it could not be applied: no call of DataLoader at train.py:41",
+    )
+    assert trial.measured is None
+
+
+def test_changes_that_do_not_fit_are_refused_before_anything_is_started(tries: Try) -> None:
+    jobs = simulation(train=Nature(step_ms=100))
+    tried = tries(jobs, report(CPU004=LauncherChange("torchrun", ("--numa-binding=node",)), COM001=GradientsKept()))
+    assert [trial.reason.partition(":")[0] for trial in tried.trials] == [
+        "torchrun does not start this job",
+        "it rewrites the training loop",
+    ]
+    assert jobs.started == ["train"]
+
+
+def test_a_job_on_a_gpu_or_too_large_for_two_runs_alone(tries: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu = simulation(**{"train": Nature(step_ms=100, facts={"cuda": 0}), "train/num_workers=2": Nature(step_ms=50)})
+    tried = tries(on_gpu, report(DAT003=WORKERS))
+    assert on_gpu.started[:5] == ["train", "train", "train/num_workers=2", "train/num_workers=2", "train"]
+    assert "GPU" in tried.notes[-1]
+    large = simulation(
+        **{
+            "train": Nature(step_ms=100, memory_bytes=psutil.virtual_memory().total),
+            "train/num_workers=2": Nature(step_ms=50),
+        }
+    )
+    assert "memory" in tries(large, report(DAT003=WORKERS)).notes[-1]
+
+
+def test_a_job_that_fails_by_itself_is_not_tried(tries: Try) -> None:
+    with pytest.raises(AdvisorError, match="ended with 1"):
+        tries(simulation(train=Nature(step_ms=100, fails_after_s=1.5)), report(DAT003=WORKERS))
+
+
+def test_a_job_that_makes_no_steps_in_time_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "TrialJob", simulation(train=Nature(step_ms=1e9)))
+    with pytest.raises(AdvisorError, match="no steady steps") as failure:
+        Trying(Settings(("train",), tmp_path, -1.0), lambda _: samples.empty(), lambda _: None).run()
+    assert "--budget" in failure.value.hint
+
+
+def test_what_goes_on_is_told(tries: Try, lines: list[str]) -> None:
+    jobs = simulation(**{"train": Nature(step_ms=200), "train/num_workers=2": Nature(step_ms=100)})
+    tries(jobs, report(DAT003=WORKERS))
+    assert lines[0] == "starting the job as it is"
+    assert any(line.startswith("DAT003: 4 pairs, 2.0") for line in lines)

@@ -174,11 +174,17 @@ class Trying:
         return judgement
 
     def _not_applied(self, side: Side) -> str:
-        """What the ranks say where they could not make the change; empty: they made it."""
+        """Why a rank did not make the change; empty: all of them made it."""
         recording = side.job.recording() if side.job else None
-        told = [facts.get("trial", {}) for facts in recording.facts.values()] if recording else []
-        refused = [why for facts in told for _, why in facts.get("refused", [])]
-        return f"it could not be applied: {refused[0]}" if refused else ""
+        ranks = [one.pid for one in recording.processes if one.role == "rank"] if recording else []
+        for told in (recording.facts.get(pid, {}).get("trial") for pid in ranks) if recording else ():
+            if told is None:
+                return "the recorder was not in the job"
+            if told["refused"]:
+                return f"it could not be applied: {told['refused'][0][1]}"
+            if any(times == 0 for _, times in told["applied"]):
+                return "the job never came to what it changes"
+        return ""
 
     def _together(self, winners: Sequence[Candidate]) -> MeasuredSpeedup | None:
         side = self._side("together", winners)

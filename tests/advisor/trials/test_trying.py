@@ -109,15 +109,21 @@ def test_what_fails_with_the_change_is_refused_with_its_last_line(tries: Try) ->
     assert (trial.outcome, trial.reason) == ("refused", "the job ended with 1 with it: RuntimeError: no")
 
 
-def test_what_the_ranks_could_not_apply_is_refused(tries: Try) -> None:
-    told = {"trial": {"refused": [[0, "no call of DataLoader at train.py:41"]]}}
-    jobs = simulation(**{"train": Nature(step_ms=100), "train/num_workers=2": Nature(step_ms=100, facts=told)})
-    [trial] = tries(jobs, report(DAT003=WORKERS)).trials
-    assert (trial.outcome, trial.reason) == (
-        "refused",
-        "it could not be applied: no call of DataLoader at train.py:41",
-    )
-    assert trial.measured is None
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (
+            {"applied": [[0, 0]], "refused": [[0, "no such argument"]], "switches": []},
+            "it could not be applied: no such argument",
+        ),
+        ({"applied": [[0, 0]], "refused": [], "switches": []}, "the job never came to what it changes"),
+        (None, "the recorder was not in the job"),
+    ],
+)
+def test_what_the_ranks_did_not_apply_is_refused(tries: Try, told: object, why: str) -> None:
+    natures = {"train": Nature(step_ms=100), "train/num_workers=2": Nature(step_ms=100, facts={"trial": told})}
+    [trial] = tries(simulation(**natures), report(DAT003=WORKERS)).trials
+    assert (trial.outcome, trial.reason, trial.measured) == ("refused", why, None)
 
 
 def test_changes_that_do_not_fit_are_refused_before_anything_is_started(tries: Try) -> None:

@@ -12,6 +12,8 @@ from recordings import plan, recording
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
+APPLIED = {"applied": [[0, 1]], "refused": [], "switches": []}
+
 
 @dataclass(frozen=True, slots=True)
 class Nature:
@@ -47,7 +49,7 @@ class SimulatedJob:
 
     def recording(self) -> Recording | None:
         steps = min(int(self.computed_s * 1e3 / self.nature.step_ms), self.nature.steps_max)
-        facts = {100: self.nature.facts or {}}
+        facts = {100: {"trial": APPLIED, **(self.nature.facts or {})}}
         return recording({0: plan(steps, input_wait=self.nature.step_ms - 90)}, facts=facts) if steps else None
 
     def last_words(self) -> str:
@@ -58,7 +60,9 @@ class SimulatedJob:
 
 
 def _knobs(order: Order) -> list[str]:
-    changes = [f"{name}={value}" for one in order.request.get("changes", ()) for name, value in one["arguments"].items()]
+    changes = [
+        f"{name}={value}" for one in order.request.get("changes", ()) for name, value in one["arguments"].items()
+    ]
     return [*changes, *(f"{name}={value}" for name, value in order.environment.items() if name.isupper())]
 
 

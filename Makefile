@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdict, apply the fix, measure again
+demo: $(TRAIN) ## set up, train ResNet50 with a real bottleneck, read the verdict, try the fix
 	@$(BIN)/python samples/demo.py
 
 test: $(DEV) ## set up, then lints, types and tests, with a real job for each main path; ARGS="-k dat003" runs those tests alone

@@ -1,4 +1,4 @@
-"""Shows the advisor at work: trains ResNet50 with a real bottleneck, applies the advised fix, and measures the gain.
+"""Shows the advisor at work: trains ResNet50 with a real bottleneck, and tries the advised fix without editing a file.
 
 It writes only to .demo/ and trains with samples/train.py, unmodified; the bottleneck is --workers 0.
 """
@@ -22,7 +22,7 @@ SAMPLES = Path(__file__).resolve().parent
 FOLDER = Path(".demo")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 CLASSES = 10
-FROM_OUTSIDE = ("CPU001", "CPU002", "CPU003")  # a quota, the hypervisor, other processes
+TRIAL_STEPS = "100000"  # a trial ends once it has been measured
 # Runs in a separate process, so that this one never holds a GPU. SIG_DFL: Ctrl-C during the import of torch ends it without a traceback.
 ASK_TORCH = """
 import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -101,9 +101,10 @@ def choose_setting(machine: Machine) -> Setting:
     return Setting(ranks, 40 * ranks, 2.0, flags, {"OMP_NUM_THREADS": "1"}, why)
 
 
-def job_command(setting: Setting, workers: int) -> list[str]:
+def job_command(setting: Setting) -> list[str]:
+    """The bottleneck is --workers 0."""
     torchrun = [str(BIN / "torchrun"), "--standalone", f"--nproc_per_node={setting.ranks}"]
-    data = ["--data", str(setting.images), "--workers", str(workers)]
+    data = ["--data", str(setting.images), "--workers", "0"]
     return [*torchrun, str(SAMPLES / "train.py"), *data, *setting.flags]
 
 
@@ -121,22 +122,19 @@ def run_to_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
         raise
 
 
-def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any], Path]:
-    """Runs one job under the advisor. Returns its report and the path of its HTML report."""
-    reports = {kind: FOLDER / f"{name}.{kind}" for kind in ("json", "html")}
+def watch_job(setting: Setting) -> tuple[dict[str, Any], Path]:
+    """Runs the job under the advisor. Returns its report and the path of its HTML report."""
+    reports = {kind: FOLDER / f"report.{kind}" for kind in ("json", "html")}
     for path in reports.values():
         path.unlink(missing_ok=True)
-    advisor = [str(BIN / "rn50-advisor"), "run", "--run-dir", str(FOLDER / "runs"), "--name", name]
+    advisor = ["run", "--run-dir", str(FOLDER / "runs")]
     if on_terminal():
         say("A screen opens. When the job has ended, the verdict stays there: q goes on with the demo.")
     else:
         advisor.append("--no-tui")
     for path in reports.values():
         advisor += ["--report", str(path)]
-    job = job_command(setting, workers)
-    shown = " ".join(job).replace(f"{BIN}/", "").replace(f"{SAMPLES}", SAMPLES.name)
-    say(f"rn50-advisor run -- {shown}", mark="$ ")
-    code = run_to_end([*advisor, "--", *job], setting.environment)
+    code = run_advisor(advisor, job_command(setting), setting.environment)
     if code != 0:
         raise SystemExit(f"The job ended with exit code {code}; the demo ends here.")
     if not reports["json"].exists():
@@ -144,42 +142,15 @@ def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any]
     return json.loads(reports["json"].read_text()), reports["html"]
 
 
-def advised_workers(report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]] | None:
-    """Returns the worker count that a fix names, and the finding of that fix. Looks at the verdict's finding first."""
-    root = report["verdict"]["rule"]
-    for finding in sorted(report["findings"], key=lambda finding: bool(finding["rule"] != root)):
-        for fix in finding["fixes"]:
-            named = re.search(r"num_workers\s*=\s*([1-9]\d*)", fix["change"]) or re.search(
-                r"num_workers=0 → ([1-9]\d*)", fix["title"]
-            )
-            if named:
-                return int(named[1]), finding
-    return None
+def try_advice(setting: Setting) -> int:
+    job = [*job_command(setting), "--steps", TRIAL_STEPS]  # the last one counts
+    return run_advisor(["try", "latest", "--run-dir", str(FOLDER / "runs")], job, setting.environment)
 
 
-def spare_workers(machine: Machine, setting: Setting) -> int:
-    return max(1, machine.cores // setting.ranks - 1)
-
-
-def describe_change(before: float, after: float, predicted: Mapping[str, Any] | None) -> str:
-    """Compares the measured speed-up with the predicted one, and says which was right."""
-    measured = after / before
-    text = f"{before:.1f} -> {after:.1f} images/s: measured speed-up {measured:.2f}x"
-    if predicted is None:
-        return f"{text}; nothing was predicted."
-    low, high = predicted["speedup"]
-    text += f", predicted about {predicted['likely']:.2f}x ({low:.2f}x to {high:.2f}x)."
-    if measured < low:
-        return f"{text} The prediction missed: it promised at least {low / measured - 1:.0%} more."
-    if measured > high:
-        return f"{text} The prediction missed: it was too cautious by {measured / high - 1:.0%}."
-    return f"{text} The prediction held."
-
-
-def disturbances(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lists findings about the machine outside the job, which no prediction can foresee."""
-    found = {f["rule"]: f["title"] for report in reports for f in report["findings"] if f["rule"] in FROM_OUTSIDE}
-    return [f"{title} ({rule})" for rule, title in sorted(found.items())]
+def run_advisor(arguments: Sequence[str], job: Sequence[str], environment: Mapping[str, str]) -> int:
+    shown = " ".join(job).replace(f"{BIN}/", "").replace(f"{SAMPLES}", SAMPLES.name)
+    say(f"rn50-advisor {' '.join(arguments)} -- {shown}", mark="$ ")
+    return run_to_end([str(BIN / "rn50-advisor"), *arguments, "--", *job], environment)
 
 
 def say(text: str, *, mark: str = "") -> None:
@@ -201,24 +172,9 @@ def verdict_of(report: Mapping[str, Any]) -> str:
     return f"{verdict['title']} ({verdict['rule'] or verdict['state']})"
 
 
-def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any] | None]:
-    """Returns the worker count of the second run, and its predicted saving (`saving` of the report's finding)."""
-    advice = advised_workers(report)
-    if advice is None:
-        workers = spare_workers(machine, setting)
-        say("The report advises no number of workers, which is not what this demo was made to show.")
-        say(f"All the same: {machine.cores} cores for {setting.ranks} processes leave room for {workers} a process.")
-        return workers, None
-    workers, finding = advice
-    fix = finding["fixes"][0]
-    where = f" at {Path(fix['where']['file']).name}:{fix['where']['line']}" if fix["where"] else ""
-    say(f"Advised: {fix['title']}{where} ({finding['rule']})")
-    return workers, finding["saving"]
-
-
 def demonstrate() -> None:
     start = time.monotonic()
-    headline("1/4  Sample images")
+    headline("1/3  Sample images")
     machine = look_at_machine()
     setting = choose_setting(machine)
     make = [sys.executable, str(SAMPLES / "make_images.py"), str(setting.images), "--classes", str(CLASSES)]
@@ -226,25 +182,15 @@ def demonstrate() -> None:
     if run_to_end(make, {}) != 0:
         raise SystemExit("The sample images could not be made; the demo ends here.")
 
-    headline("2/4  ResNet50, loaded by the training process itself (--workers 0)")
+    headline("2/3  ResNet50, loaded by the training process itself (--workers 0)")
     say(setting.why)
-    before, before_html = watch_job(setting, 0, "before")
+    report, page = watch_job(setting)
+    say(f"Verdict:  {verdict_of(report)}")
 
-    headline("3/4  The same job with the advised fix")
-    workers, predicted = choose_fix(machine, setting, before)
-    after, after_html = watch_job(setting, workers, "after")
-
-    headline("4/4  Prediction and reality")
-    say(f"Before:   {verdict_of(before)}")
-    say(f"After:    {verdict_of(after)}")
-    rates = before["throughput"]["samples_per_s"], after["throughput"]["samples_per_s"]
-    if all(rates):
-        say(describe_change(*rates, predicted))
-    else:
-        say("The advisor could not measure the throughput of both runs, so there is nothing to compare.")
-    for disturbance in disturbances((before, after)):
-        say(f"Measured on a disturbed machine: {disturbance}. Repeat it when the machine is quiet.")
-    say(f"Reports:  {before_html}\n          {after_html}")
+    headline("3/3  The advice, tried on the same job: no file is edited, and what a trial writes is thrown away")
+    if code := try_advice(setting):
+        raise SystemExit(f"The advice could not be tried (exit code {code}); the demo ends here.")
+    say(f"Report:   {page}")
     say(f"Replay:   {BIN}/rn50-advisor watch --run-dir {FOLDER}/runs latest")
     say(f"Took {time.monotonic() - start:.0f} s.")
 

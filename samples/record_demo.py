@@ -1,6 +1,6 @@
 """Records the run that `rn50-advisor demo` replays: `python -m samples.record_demo`, on a quiet machine, in some three minutes.
 
-It is the job of `make demo` with its bottleneck. The same job with the advised fix runs after it, for the speed-up that README states.
+It is the job of `make demo` with its bottleneck. Its advice is tried right after it, for the speed-up that README states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,8 @@ def main() -> None:
         make = [sys.executable, str(demo.SAMPLES / "make_images.py"), "images", "--classes", str(demo.CLASSES)]
         make += ["--per-class", str(setting.per_class), "--val-per-class", "4", "--scale", str(setting.scale)]
         subprocess.run(make, cwd=folder, check=True)
-        before, run = _recorded(setting, 0, folder)
-        advice = demo.advised_workers(before)
-        if advice is None:
-            raise SystemExit("The report advises no number of workers: this run does not show what the demo is for.")
-        workers, finding = advice
-        after, _ = _recorded(setting, workers, folder)
-        rates = before["throughput"]["samples_per_s"], after["throughput"]["samples_per_s"]
-        print(demo.describe_change(*rates, finding["saving"]), f"(--workers {workers})")
+        run = _recorded(setting, folder)
+        print(json.dumps(_tried(setting, folder, run)["trials"], indent=1))
         packed = folder / "packed" / NAME
         shutil.copytree(run, packed)
         replace_places(packed / "run.sqlite", places(folder), socket.gethostname())
@@ -75,18 +69,31 @@ def replace_places(database: Path, replaced: Mapping[str, str], host: str) -> No
                 db.execute(f'UPDATE "{table}" SET {changes}')
 
 
-def _recorded(setting: demo.Setting, workers: int, folder: Path) -> tuple[dict[str, Any], Path]:
-    """Runs the job under the advisor. Returns its report and the run's folder."""
-    report = folder / f"{workers}.json"
-    runs = folder / f"runs-{workers}"
-    advisor = [str(demo.BIN / "rn50-advisor"), "run", "--no-tui", "--run-dir", str(runs), "--name", NAME]
-    job = ["torchrun", "--standalone", f"--nproc_per_node={setting.ranks}", "train.py", "--data", "images"]
-    job += ["--workers", str(workers), *setting.flags]
+def _recorded(setting: demo.Setting, folder: Path) -> Path:
+    """Runs the job under the advisor. Returns the run's folder."""
+    runs = folder / "runs"
+    _run_advisor(["run", "--no-tui", "--run-dir", str(runs), "--name", NAME], _job(setting), setting, folder)
+    (run,) = runs.iterdir()
+    return run
+
+
+def _tried(setting: demo.Setting, folder: Path, run: Path) -> dict[str, Any]:
+    result = folder / "tried.json"
+    job = [*_job(setting), "--steps", demo.TRIAL_STEPS]
+    _run_advisor(["try", str(run), "-o", str(result)], job, setting, folder)
+    tried: dict[str, Any] = json.loads(result.read_text())
+    return tried
+
+
+def _job(setting: demo.Setting) -> list[str]:
+    torchrun = ["torchrun", "--standalone", f"--nproc_per_node={setting.ranks}"]
+    return [*torchrun, "train.py", "--data", "images", "--workers", "0", *setting.flags]
+
+
+def _run_advisor(arguments: Sequence[str], job: Sequence[str], setting: demo.Setting, folder: Path) -> None:
     path = f"{demo.BIN}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, **setting.environment, "PATH": path}
-    subprocess.run([*advisor, "--report", str(report), "--", *job], cwd=folder, env=environment, check=True)
-    (run,) = runs.iterdir()
-    return json.loads(report.read_text()), run
+    subprocess.run([str(demo.BIN / "rn50-advisor"), *arguments, "--", *job], cwd=folder, env=environment, check=True)
 
 
 def _replaced(value: Any, folders: Mapping[str, str], host: str) -> Any:

@@ -1,4 +1,4 @@
-"""The demo's decisions: what to train on which machine, which fix to apply, and honesty about predictions."""
+"""The demo's decisions: what to train on which machine, and what is tried."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -23,72 +22,18 @@ def demo() -> ModuleType:
     return module
 
 
-def report(*findings: dict[str, Any], root: str | None = "DAT003") -> dict[str, Any]:
-    return {"verdict": {"rule": root, "title": "t", "summary": "", "state": "bottleneck"}, "findings": list(findings)}
-
-
-def finding(
-    rule: str, *, title: str = "", change: str = "", speedup: tuple[float, float] | None = None
-) -> dict[str, Any]:
-    saving = {"speedup": list(speedup)} if speedup else None
-    return {"rule": rule, "fixes": [{"title": title, "change": change, "where": None}], "saving": saving}
-
-
-@pytest.mark.parametrize(
-    ("given", "workers", "rule"),
-    [
-        (report(finding("DAT003", change="DataLoader(..., num_workers=3, persistent_workers=True)")), 3, "DAT003"),
-        (report(finding("DAT003", title="num_workers=0 → 12, persistent_workers=True")), 12, "DAT003"),
-        # the verdict's own finding wins over one that stands before it
-        (report(finding("DAT004", change="num_workers=9"), finding("DAT003", change="num_workers=2")), 2, "DAT003"),
-        (report(finding("COM001", change="bucket_cap_mb=50"), root="COM001"), None, None),
-        # taking the workers away is no number of workers to try here
-        (report(finding("DAT007", change="num_workers=0"), root="DAT007"), None, None),
-        (report(root=None), None, None),
-    ],
-)
-def test_the_worker_count_comes_from_the_report(
-    demo: ModuleType, given: dict[str, Any], workers: int | None, rule: str | None
+def test_a_trial_is_the_same_job_with_more_steps_than_it_needs(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    advice = demo.advised_workers(given)
-    assert (advice and (advice[0], advice[1]["rule"])) == (workers and (workers, rule))
-
-
-def test_without_advice_the_demo_says_so_and_predicts_nothing(
-    demo: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machine = demo.Machine(cores=8, gpus=0, bf16=True)
-    workers, predicted = demo.choose_fix(machine, demo.choose_setting(machine), report(root=None))
-    assert (workers, predicted) == (1, None)
-    assert "advises no number of workers" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "predicted", "says"),
-    [
-        (100.0, 150.0, (1.4, 1.6), "The prediction held"),
-        (100.0, 140.0, (1.4, 1.6), "The prediction held"),  # on the line
-        (100.0, 110.0, (1.4, 1.6), "promised at least 27% more"),
-        (100.0, 80.0, (1.4, 1.6), "The prediction missed"),
-        (100.0, 200.0, (1.4, 1.6), "too cautious by 25%"),
-        (100.0, 152.0, (1.58, 1.58), "The prediction missed"),
-        (100.0, 150.0, None, "nothing was predicted"),
-    ],
-)
-def test_a_missed_prediction_is_called_missed(
-    demo: ModuleType, before: float, after: float, predicted: tuple[float, float] | None, says: str
-) -> None:
-    likely = predicted and sum(predicted) / 2
-    text = demo.describe_change(before, after, predicted and {"speedup": predicted, "likely": likely})
-    assert says in text
-    assert f"{after / before:.2f}x" in text and (not likely or f"about {likely:.2f}x" in text)
-
-
-def test_what_disturbed_either_run_from_outside_is_named_once(demo: ModuleType) -> None:
-    neighbours = {"rule": "CPU003", "title": "Other processes keep 1.2 cores busy"}
-    before, after = report(finding("DAT003") | {"title": "x"}, neighbours), report(neighbours)
-    assert demo.disturbances((before, after)) == ["Other processes keep 1.2 cores busy (CPU003)"]
-    assert demo.disturbances((report(), report())) == []
+    setting = demo.choose_setting(demo.Machine(cores=2, gpus=0, bf16=False))
+    started = []
+    monkeypatch.setattr(demo, "run_to_end", lambda command, _: started.append(command) or 0)
+    assert demo.try_advice(setting) == 0
+    [command] = started
+    own, job = command[: command.index("--")], command[command.index("--") + 1 :]
+    assert own[1:3] == ["try", "latest"]
+    assert job == [*demo.job_command(setting), "--steps", demo.TRIAL_STEPS]
+    assert capsys.readouterr().out.startswith("$ rn50-advisor try latest")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,22 @@
-"""Fixes tried on the user's own job: what was predicted, what was measured, and the answer."""
+"""Fixes tried on the user's own job: the object that every output of `try` shows; `as_json` is the contract `rn50-advisor/try/1`.
+
+```
+job          {argv, samples_per_s: number|null}      the job as it is
+trials[]     {rule, title, knob, predicted: {likely: number|null, lo, hi}|null, measured: ratio|null,
+              outcome: faster|no_gain|undecided|refused, reason, applied: live|restart|null, numbers: same|rounding|accuracy, change,
+              diff: text|null}
+best         the rule of the fix with the largest gain|null
+together     ratio|null      all that were faster, at once
+took_s, notes[]
+```
+A ratio is {speedup, lo, hi, pairs}: the speed with the change over the speed without, its interval, and the number of comparisons.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 SCHEMA = "rn50-advisor/try/1"
 NO_GAIN = 0.02  # an interval within this of 1.00 says that a fix brings nothing: runs of one job differ by more
@@ -29,7 +41,7 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSpeedup:
     """A speed-up with its interval; `pairs`: how often the job with the change was compared with the job without."""
 
     speedup: float
@@ -51,7 +63,7 @@ class Trial:
     outcome: Outcome
     reason: str = ""  # why it was refused or is undecided, or what to know about the gain
     predicted: Predicted | None = None
-    measured: Measured | None = None
+    measured: MeasuredSpeedup | None = None
     applied: Applied | None = None
     numbers: Numbers = "same"
     change: str = ""
@@ -80,7 +92,7 @@ class Tried:
     trials: tuple[Trial, ...]
     argv: tuple[str, ...]
     samples_per_s: float | None = None  # of the job as it is
-    together: Measured | None = None  # all winners at once
+    together: MeasuredSpeedup | None = None  # all winners at once
     took_s: float = 0.0
     notes: tuple[str, ...] = ()  # what was held back from the job, and what could not be
 
@@ -101,3 +113,72 @@ class Tried:
             "took_s": self.took_s,
             "notes": list(self.notes),
         }
+
+
+def from_json(document: Mapping[str, Any]) -> Tried:
+    """Reads what `as_json` made. Raises ValueError on anything else."""
+    if document.get("schema") != SCHEMA:
+        raise ValueError(f"not a result of try: {document.get('schema')!r}")
+    try:
+        job = document["job"]
+        return Tried(
+            tuple(_trial(each) for each in document["trials"]),
+            tuple(map(str, job["argv"])),
+            None if job["samples_per_s"] is None else float(job["samples_per_s"]),
+            _measured(document["together"]),
+            float(document["took_s"]),
+            tuple(map(str, document["notes"])),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a damaged result of try: {type(error).__name__}: {error}") from error
+
+
+def _trial(each: Mapping[str, Any]) -> Trial:
+    predicted = each["predicted"]
+    return Trial(
+        str(each["rule"]),
+        str(each["title"]),
+        str(each["knob"]),
+        _one_of(Outcome, each["outcome"]),
+        str(each["reason"]),
+        None if predicted is None else Predicted(predicted["likely"], predicted["lo"], predicted["hi"]),
+        _measured(each["measured"]),
+        None if each["applied"] is None else _one_of(Applied, each["applied"]),
+        _one_of(Numbers, each["numbers"]),
+        str(each["change"]),
+        None if each["diff"] is None else str(each["diff"]),
+    )
+
+
+def _measured(ratio: Mapping[str, Any] | None) -> MeasuredSpeedup | None:
+    if ratio is None:
+        return None
+    return MeasuredSpeedup(float(ratio["speedup"]), float(ratio["lo"]), float(ratio["hi"]), int(ratio["pairs"]))
+
+
+def _one_of(words: Any, given: object) -> Any:
+    if given not in get_args(words):
+        raise ValueError(f"a damaged result of try: {given!r}")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class PastTrial:
+    """What is kept of a trial: how well the prediction did. Nothing of the job, its files or its machine's name."""
+
+    rule: str
+    knob: str
+    outcome: Outcome
+    predicted: Predicted | None
+    measured: MeasuredSpeedup | None
+    day: str  # `2026-11-30`
+    advisor: str  # versions
+    torch: str
+    device: str  # `CPU`, `NVIDIA H200`
+
+    @property
+    def is_foretold(self) -> bool | None:
+        """True if the measured speed-up lay inside the predicted range; None if there is nothing to compare."""
+        if self.predicted is None or self.measured is None or self.outcome not in ("faster", "no_gain"):
+            return None
+        return self.predicted.lo <= self.measured.speedup <= self.predicted.hi

@@ -73,7 +73,7 @@ def amounts(setting: TriageOptions) -> Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DiskTrial:
     """A measurement's folder, its limits, and the disk activity before it."""
 
     place: Place
@@ -85,8 +85,8 @@ class Trial:
 def disks(setting: TriageOptions, watch: Watch, idle: LoadInterval) -> Iterator[Item]:
     """Checks each place in a thread of its own: a disk that stops answering blocks whoever uses it."""
 
-    def trial(folder: Path) -> Trial:
-        return Trial(place_of(folder, setting.root), amounts(setting), watch, idle)
+    def trial(folder: Path) -> DiskTrial:
+        return DiskTrial(place_of(folder, setting.root), amounts(setting), watch, idle)
 
     def of(place: Path) -> Iterator[Item]:
         read = trial(place)
@@ -154,7 +154,7 @@ def _limit(place: Place) -> Iterator[Item]:
             )
 
 
-def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
+def _reads(listing: Listing, trial: DiskTrial) -> Iterator[Item]:
     place, largest = trial.place, listing.largest
     if place.in_memory:
         why = f"{place.words} is in memory: no disk is read"
@@ -180,7 +180,7 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
     yield from _pictures([path for path, _ in pictures], statistics.fmean(sizes), trial)
 
 
-def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
+def _writes(setting: TriageOptions, trial: DiskTrial) -> Iterator[Item]:
     """Measures writes in the scratch folder. Reads use the same files unless the user named a data folder."""
     place, most = trial.place, trial.most
     unmeasured = (*_WRITES, *(_READS if setting.data is None else ()))
@@ -211,7 +211,7 @@ def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
         yield from _pictures(there, PICTURE_BYTES, trial)
 
 
-def _row(file: Path, trial: Trial) -> Iterator[Item]:
+def _row(file: Path, trial: DiskTrial) -> Iterator[Item]:
     place, most = trial.place, trial.most
     way = cold_way(file)
     one, others = _timed(trial, lambda: read_in_a_row(file, way=way, seconds=most.seconds, most_bytes=most.read_bytes))
@@ -230,7 +230,7 @@ def _row(file: Path, trial: Trial) -> Iterator[Item]:
     yield fact("disk.sequential_warm_mb_per_s", read_warm(file).mb_per_s, "MB/s", hint="from the page cache")
 
 
-def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[Item]:
+def _pictures(paths: list[Path], mean_bytes: float, trial: DiskTrial) -> Iterator[Item]:
     place, most = trial.place, trial.most
     threads = max(4, min(16, 2 * round(cores_allowed(trial.watch))))
     way = cold_way(paths[0])
@@ -261,7 +261,7 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
     yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files from the page cache")
 
 
-def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
+def _timed(trial: DiskTrial, read: Callable[[], Pass]) -> tuple[Pass, str]:
     """The pass, and what made it slower than the disk is, in words; empty: nothing worth a word."""
     before = trial.watch.now()
     one = read()

@@ -78,7 +78,7 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
         with SlowDisk(4_000_000, 100, behind=behind).hold(tmp_path) as conditions:
             data = conditions.values["disk"]
             place, amounts = f"disk.place_of(Path({data!r}))", "disk.Amounts(4 << 20, 100, 1.5, 8 << 20)"
-            trial = f"disk.Trial({place}, {amounts}, watch, idle)"
+            trial = f"disk.DiskTrial({place}, {amounts}, watch, idle)"
             code = f"[*disk._limit({place}), *disk._reads(reading.list_files(Path({data!r})), {trial})]"
             checks = found(code, tmp_path, under=conditions.prefix)
     except CannotBeMade as reason:

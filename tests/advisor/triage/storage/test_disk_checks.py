@@ -16,7 +16,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.triage.found_checks import Found, TriageOptions, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Moment, Watch
 from rn50_advisor.advisor.triage.storage import disk_checks
-from rn50_advisor.advisor.triage.storage.disk_checks import Amounts, Trial
+from rn50_advisor.advisor.triage.storage.disk_checks import Amounts, DiskTrial
 from rn50_advisor.advisor.triage.storage.folder_place import Place, place_of
 from rn50_advisor.advisor.triage.storage.timed_io import (
     Pass,
@@ -72,7 +72,7 @@ def test_others_on_the_disk_make_a_low_number_unknown(
     idle = LoadInterval(moment(0.0, {"nvme0n1": 0.0}), moment(10.0, {"nvme0n1": idle_bytes}))
     watch = Played(moment(10.0, {"nvme0n1": 1e9}), moment(13.0, {"nvme0n1": 1e9 + moved}))
     one = Pass(100_000_000, 3.0, 1, "around")
-    _, others = disk_checks._timed(Trial(place(tmp_path), TINY, watch, idle), lambda: one)
+    _, others = disk_checks._timed(DiskTrial(place(tmp_path), TINY, watch, idle), lambda: one)
     assert bool(others) == busy
     slow = judged("x", 33.0, "MB/s", Band(100.0, None), remedy="hand-back", hint="slow", why="slow")
     found = disk_checks._proved(slow, one, others, place(tmp_path))
@@ -86,7 +86,7 @@ def test_a_quota_that_stopped_us_makes_a_low_number_unknown(tmp_path: Path, stop
     watch = Played(first, replace(moment(13.0, {}), periods=30.0, throttled_periods=stopped))
     one = Pass(100_000_000, 3.0, 1, "around")
     where = place(tmp_path)
-    _, why = disk_checks._timed(Trial(where, TINY, watch, idle), lambda: one)
+    _, why = disk_checks._timed(DiskTrial(where, TINY, watch, idle), lambda: one)
     slow = judged("x", 33.0, "MB/s", Band(100.0, None), remedy="hand-back", hint="slow", why="slow")
     assert disk_checks._proved(slow, one, why, where).check.state == state
 
@@ -220,7 +220,9 @@ def test_pictures_that_do_not_fit_the_page_cache_are_a_gap_of_the_warm_rate(
     monkeypatch.setattr(disk_checks, "read_many", lambda paths, *, way, **more: Pass(100_000, 1.0, 2, way))
     watch = Watch()
     now = watch.now()
-    items = list(disk_checks._pictures(paths, 50_000.0, Trial(place(tmp_path), TINY, watch, LoadInterval(now, now))))
+    items = list(
+        disk_checks._pictures(paths, 50_000.0, DiskTrial(place(tmp_path), TINY, watch, LoadInterval(now, now)))
+    )
     (gap,) = [item for item in items if isinstance(item, TriageGap)]
     assert gap.name == "disk.small_reads_warm_per_s" and "8 files" in gap.reason
 
@@ -228,7 +230,7 @@ def test_pictures_that_do_not_fit_the_page_cache_are_a_gap_of_the_warm_rate(
 def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:
     watch = Watch()
     now = watch.now()
-    trial = Trial(place(tmp_path), TINY, watch, LoadInterval(now, now))
+    trial = DiskTrial(place(tmp_path), TINY, watch, LoadInterval(now, now))
     gaps = list(disk_checks._reads(list_files(tmp_path), trial))
     assert len(gaps) == 2 and all(isinstance(gap, TriageGap) and "--data" in gap.hint for gap in gaps)
 
@@ -238,7 +240,7 @@ def test_pictures_alone_are_a_gap_of_the_sequential_reads(tmp_path: Path, monkey
     files(tmp_path, 3, 50_000)
     watch = Watch()
     now = watch.now()
-    (gap,) = disk_checks._reads(list_files(tmp_path), Trial(place(tmp_path), TINY, watch, LoadInterval(now, now)))
+    (gap,) = disk_checks._reads(list_files(tmp_path), DiskTrial(place(tmp_path), TINY, watch, LoadInterval(now, now)))
     assert isinstance(gap, TriageGap) and gap.name == "disk.sequential_mb_per_s" and "16" in gap.reason
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rn50_advisor.advisor.trials.judgement import LOOKS
+from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.progress import Progress, progress_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
 
@@ -33,6 +34,7 @@ class Side:
 
     order: Order
     folder: Path
+    keeper: Keeper | None = None
     rates: list[float] = field(default_factory=list)
     job: TrialJob | None = None
     starts: int = 0
@@ -42,7 +44,7 @@ class Side:
         """Starts it and lets it come to steady steps. Raises TrialFailed, or OutOfTime."""
         self.end()
         self.starts += 1
-        self.job = TrialJob(self.order, self.folder.with_name(f"{self.folder.name}-{self.starts}"))
+        self.job = TrialJob(self.order, self.folder.with_name(f"{self.folder.name}-{self.starts}"), self.keeper)
         began_s = time.monotonic()
         while True:
             goes_on = self.job.computes_for(_LOOK_EVERY_S)

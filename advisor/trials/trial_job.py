@@ -17,9 +17,9 @@ from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.run.launch.job_environment import FOLDER_VARIABLE
 from rn50_advisor.advisor.run.launch.own_processes import module_command
 from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.trials.keeper import Keeper, ring_folder_of
 from rn50_advisor.advisor.trials.resting import Family, without_rests
 from rn50_advisor.advisor.trials.tree_end import end_tree
 
@@ -45,8 +45,8 @@ class Order:
 class TrialJob:
     """A running job and its recorder."""
 
-    def __init__(self, order: Order, folder: Path) -> None:
-        """Starts it. `folder` is created: it gets the run and the job's output."""
+    def __init__(self, order: Order, folder: Path, keeper: Keeper | None = None) -> None:
+        """Starts it. `folder` is created: it gets the run and the job's output. `keeper` ends it if we are killed."""
         folder.mkdir(mode=0o700)
         self.run = folder / "run"
         self.run.mkdir(mode=0o700)
@@ -78,6 +78,9 @@ class TrialJob:
                 start_new_session=True,  # Ctrl-C reaches us alone, and we end the job
             )
         os.close(tell)
+        self._keeper = keeper
+        if keeper is not None:
+            keeper.watch(self._process.pid)
         self.family = Family(self._process.pid)
 
     def computes_for(self, seconds: float) -> bool:
@@ -138,13 +141,5 @@ class TrialJob:
         if self._news >= 0:
             os.close(self._news)
             self._news = -1
-
-
-def ring_folder_of(pid: int) -> Path | None:
-    """Where the recorder of this job writes: what it has started can be known by that, also where it has left the tree."""
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    found = [value for name, _, value in (one.partition(b"=") for one in variables) if name == FOLDER_VARIABLE]
-    return Path(os.fsdecode(found[0])) if found else None
+            if self._keeper is not None:
+                self._keeper.forget(self._process.pid)

@@ -19,6 +19,7 @@ from rn50_advisor.advisor.model.wording.quantities import ratio
 from rn50_advisor.advisor.trials.candidates import Candidate, candidates
 from rn50_advisor.advisor.trials.containment import Containment
 from rn50_advisor.advisor.trials.judgement import LOOKS, PairJudgement, judge
+from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
@@ -52,11 +53,13 @@ class Trying:
         self._tell = tell
         self._began_s = time.monotonic()
         self._deadline_s = self._began_s + settings.budget_s
-        self._base = self._side("without", ())
+        self._keeper: Keeper | None = None
         self._alone = ""  # why two jobs cannot share the machine; empty: they can
 
     def run(self, report: Report | None = None) -> Tried:
         """Tries the fixes of `report`, or of what the job itself shows. Raises AdvisorError if the job cannot be tried."""
+        self._keeper = Keeper()
+        self._base = self._side("without", ())
         try:
             self._tell("starting the job as it is")
             self._base.start(self._deadline_s)
@@ -78,6 +81,7 @@ class Trying:
             ) from None
         finally:
             self._base.end()
+            self._keeper.close()
         took_s = time.monotonic() - self._began_s
         contained = self._settings.containment
         notes = [*(contained.notes() if contained else (UNCONTAINED,))]
@@ -99,7 +103,7 @@ class Trying:
         changes = [change for candidate in chosen for change in candidate.knob.changes]
         request: dict[str, Any] = {"changes": changes, "live": None}
         order = Order(tuple(argv), environment, request)
-        return Side(order, self._settings.folder / name)
+        return Side(order, self._settings.folder / name, self._keeper)
 
     def _verdict(self) -> Report:
         """Lets the job go on until it has a verdict, or a good part of the time is over."""

@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 import click
 
 from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
 
 _COMMAND = "rn50_advisor.try.command"
 _EXAMPLE = "rn50-advisor try -- python train.py"
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LEAST_S = 30.0
+_PREFIX = "rn50-trials-"
 # Commands that start the ranks elsewhere, or in a tree that is not ours, and how to run them here.
 _ELSEWHERE = {
     "sbatch": "the batch system starts the job",
@@ -125,7 +129,9 @@ def try_(
     thresholds = load_config(config)
     report = diagnose(read_job(resolve_job(run, run_dir)), thresholds) if run else None
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-trials-")))
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, _stop)
+        folder = stack.enter_context(_private_folder())
         try:
             containment: Containment | None = stack.enter_context(choose(command))
         except CannotContain:
@@ -151,6 +157,22 @@ def refuse_elsewhere(command: Sequence[str]) -> None:
             raise UsageError(
                 f"{word} {(value and '') or following}".strip() + ": try works on one node", f"try it on one: {name}=1"
             )
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Where jobs' runs and output go. Those of a `try` that was killed are removed by the next one."""
+    place = Path(tempfile.gettempdir())
+    sweep(place, _PREFIX, remove_tree)
+    own = OwnFolder(place, _PREFIX)
+    try:
+        yield own.path
+    finally:
+        own.close(remove_tree)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)
 
 
 def _tell(line: str) -> None:

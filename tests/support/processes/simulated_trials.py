@@ -10,6 +10,7 @@ from typing import Any
 
 from recordings import plan, recording
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
 APPLIED = {"applied": [[0, 1]], "refused": [], "switches": []}
@@ -32,7 +33,7 @@ class SimulatedJob:
     natures: dict[str, Nature]
     started: list[str]
 
-    def __init__(self, order: Order, folder: Path) -> None:
+    def __init__(self, order: Order, folder: Path, keeper: Keeper | None = None) -> None:
         self.name = "/".join([order.argv[0], *_knobs(order)])
         self.started.append(self.name)
         self.nature = self.natures[self.name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
+Measure = Callable[[Side, Side, float], Iterator[list[float]]]
 # Free memory that a second job at the same time wants, as a share of what the first one uses: its own, and some for growth.
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
@@ -145,10 +147,11 @@ class Trying:
             return candidate.trial(outcome="refused", reason=str(error))
         self._tell(f"{candidate.finding.rule} {candidate.knob.name}: starting the job with it")
         try:
-            judgement = self._measured(side, within_s, comparisons, candidate)
+            judgement = self._measured(side, within_s, comparisons, candidate.finding.rule)
         except TrialFailed as error:
-            why = error.hint.rpartition("\n")[2]
-            return candidate.trial(outcome="refused", reason=f"{error.message} with it{f': {why}' if why else ''}")
+            return candidate.trial(
+                outcome="refused", reason=f"{error.message} with it: {_last_line(error)}".rstrip(": ")
+            )
         finally:
             side.end()
         if judgement is None:
@@ -157,24 +160,36 @@ class Trying:
             return candidate.trial(outcome="refused", reason=why_not)
         return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=judgement.measured)
 
-    def _measured(
-        self, side: Side, within_s: float, comparisons: int, candidate: Candidate | None = None
-    ) -> PairJudgement | None:
+    def _measured(self, side: Side, within_s: float, comparisons: int, name: str) -> PairJudgement | None:
         """The answer, or None if there was no time for enough pairs. Raises TrialFailed."""
-        deadline_s = min(self._deadline_s, time.monotonic() + within_s)
-        name = candidate.finding.rule if candidate else "all together"
-        judgement = None
-        measure = one_after_the_other if self._alone else in_turns
+        asked = side, min(self._deadline_s, time.monotonic() + within_s), comparisons, name
+        if self._alone:
+            return self._judged(one_after_the_other, *asked)
         try:
+            return self._judged(in_turns, *asked)
+        except TrialFailed as error:
+            if side.progress() is not None:
+                raise
+            why = _last_line(error)
+        self._base.end()  # two of them may want the same port
+        try:
+            judgement = self._judged(one_after_the_other, *asked)
+        except TrialFailed:
+            self._base.start(self._deadline_s)
+            raise
+        self._alone = f"two of them cannot run at the same time: {why}"
+        return judgement
+
+    def _judged(
+        self, measure: Measure, side: Side, deadline_s: float, comparisons: int, name: str
+    ) -> PairJudgement | None:
+        judgement = None
+        with contextlib.suppress(OutOfTime):
             for ratios in measure(self._base, side, deadline_s):
-                if not ratios:
-                    continue
                 judgement = judge(ratios, comparisons=comparisons)
                 self._tell(f"{name}: {len(ratios)} pairs, {_words(judgement.measured)}")
-                if not judgement.go_on:
+                if not judgement.go_on or self._not_applied(side):
                     break
-        except OutOfTime:
-            pass
         return judgement
 
     def _not_applied(self, side: Side) -> str:
@@ -193,12 +208,16 @@ class Trying:
     def _together(self, winners: Sequence[Candidate]) -> MeasuredSpeedup | None:
         side = self._side("together", winners)
         try:
-            judgement = self._measured(side, self._deadline_s - time.monotonic(), 1)
+            judgement = self._measured(side, self._deadline_s - time.monotonic(), 1, "all together")
         except TrialFailed:
             return None
         finally:
             side.end()
         return judgement.measured if judgement else None
+
+
+def _last_line(error: AdvisorError) -> str:
+    return error.hint.rpartition("\n")[2]
 
 
 def _words(measured: MeasuredSpeedup | None) -> str:

@@ -23,6 +23,7 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.trials import Tried
 from rn50_advisor.advisor.trials import pairing
+from rn50_advisor.advisor.trials.trial_job import TrialFailed
 from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
 from simulated_trials import Nature, SimulatedJob, simulation
 
@@ -148,6 +149,39 @@ def test_a_job_on_a_gpu_or_too_large_for_two_runs_alone(tries: Try, monkeypatch:
         }
     )
     assert "memory" in tries(large, report(DAT003=WORKERS)).notes[-1]
+
+
+def test_two_jobs_that_want_the_same_port_run_one_after_the_other(tries: Try) -> None:
+    class OnePort(simulation(train=Nature(step_ms=100), **{"train/num_workers=2": Nature(step_ms=50)})):  # type: ignore[misc]
+        holder: SimulatedJob | None = None
+
+        def computes_for(self, seconds: float) -> bool:
+            if OnePort.holder not in (None, self):
+                raise TrialFailed("the job ended with 1", "OSError: address already in use")
+            OnePort.holder = self
+            return bool(super().computes_for(seconds))
+
+        def end(self) -> None:
+            super().end()
+            OnePort.holder = None if OnePort.holder is self else OnePort.holder
+
+    tried = tries(OnePort, report(DAT003=WORKERS))
+    assert [trial.outcome for trial in tried.trials] == ["faster"]
+    assert "address already in use" in tried.notes[-1]
+
+
+def test_after_a_change_with_which_no_job_starts_the_next_ones_are_tried_in_turns(tries: Try) -> None:
+    jobs = simulation(
+        **{
+            "train": Nature(step_ms=100),
+            "train/num_workers=2": Nature(step_ms=100, fails_after_s=0.5),
+            "train/OMP_NUM_THREADS=1": Nature(step_ms=50),
+        }
+    )
+    tried = tries(jobs, report(DAT003=WORKERS, CPU005=THREADS))
+    assert [trial.outcome for trial in tried.trials] == ["refused", "faster"]
+    assert jobs.started.count("train") == 3, "as it is, alone beside the failing one, and again"
+    assert tried.notes == (UNCONTAINED,)
 
 
 def test_a_job_that_fails_by_itself_is_not_tried(tries: Try) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,8 @@ class RunOptions:
     host_probes: bool = True
     # a window under torch's profiler: early, or later where computing is what takes long
     deep: Literal["off", "now", "auto"] = "off"
+    # changes that the ranks make, as `probes/rank/trials/trial_request.py` reads them; None: the job as it is
+    trial: Mapping[str, object] | None = None
     # a live merge with other nodes; empty: nothing is sent, and nothing listens
     merge_listen: str = ""
     merge_to: str = ""

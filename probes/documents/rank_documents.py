@@ -11,6 +11,7 @@ from .bounded_numbers import Flag, Number, Whole
 from .code_places import CodePlace
 from .collective_documents import TimedCollectives
 from .loader_documents import RecordedLoader
+from .trial_documents import TrialFacts
 
 _Classed = TypedDict("_Classed", {"class": str}, total=False)
 
@@ -396,6 +397,17 @@ class AffinityLoss(CodePlace):
     seen: CodePlace
 
 
+class PiledHooks(CodePlace):
+    """Hooks of one function, which stands at the place, that were registered again on the same objects.
+
+    `kind`: the method that registers them. `counts`: steps, and the number of hooks beyond the first on an object.
+    """
+
+    kind: str
+    function: str
+    counts: list[list[Whole]]
+
+
 class ExceptionFacts(CodePlace, total=False):
     """The place is the innermost line of the user's code in the traceback."""
 
@@ -494,11 +506,13 @@ class RankFacts(TypedDict, total=False):
     evaluation_batches: list[Whole]  # loaders' batches for evaluation: all, and those with autograd recording
     compilations: list[CompilationFacts]
     debugging: DebuggingAids
+    piled_hooks: list[PiledHooks]
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS
     denormals: list[Annotated[list[Whole], Meta(min_length=9)]]  # rows of DENORMAL_FIELDS
     tables: list[TableFacts]  # those with dense gradients; absent if none was observed
     exception: ExceptionFacts | None
     deep: WindowFacts
+    trial: TrialFacts  # absent without a request
     mounts: dict[str, MountFacts]
     collective_times: TimedCollectives
 

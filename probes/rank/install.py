@@ -14,10 +14,13 @@ from .hidden_frames import passed_over
 from .patches import foreign_loaders, torch_patches
 from .patches.wrappers import quietly
 from .recorder import Recorder
+from .side_files import TRIAL_REQUEST
 from .signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .trials.rank_trial import RankTrial
 
 _RELATIVES_ONLY = "1"  # 0 needs no permission; with 2 and 3 no process can grant one
 _PR_SET_PTRACER = 0x59616D61
@@ -72,13 +75,18 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
 
     `affinity`: what the finders have seen of the process's cores.
     """
+    trial = _trial(folder)
     for function in _functions([]):
         function.__code__ = passed_over(function.__code__)
     permit_inspection(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
     recorder.affinity = affinity
-    wrappers = torch_patches.apply(torch, recorder)
+    wrappers: list[Any] = []
+    if trial is not None:
+        recorder.trial = trial(recorder)
+        wrappers += quietly(recorder, recorder.trial.install) or []
+    wrappers += torch_patches.apply(torch, recorder)
     wrappers += quietly(recorder, collective_patches.install, recorder) or []
     quietly(recorder, foreign_loaders.install, recorder, after)
     for module, name in torch_patches.SAVERS:
@@ -94,6 +102,18 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
         hide()
     else:
         sys.meta_path.insert(0, after("torch._dynamo.eval_frame", hide))
+
+
+def _trial(folder: str) -> type[RankTrial] | None:
+    """Imported only if changes are to be tried. This look at the folder is all that it costs other jobs."""
+    if not os.path.lexists(os.path.join(folder, TRIAL_REQUEST)):
+        return None
+    try:
+        from .trials.rank_trial import RankTrial
+    except Exception:
+        reraise_signal_exception()
+        return None  # the facts have no `trial` then
+    return RankTrial
 
 
 def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:

@@ -43,6 +43,7 @@ from .workers.worker_batches import InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
     from .gpu.profiler_window import ProfilerWindow
+    from .trials.rank_trial import RankTrial
 
 _THREAD_WRITTEN_EVERY_NS = 1_000_000_000  # a job may start a new thread for each step
 
@@ -58,6 +59,7 @@ class Recorder(TrainingThread):
         self.affinity: Any = None  # what sitecustomize has seen of it
         self.foreign: Any = None  # a Foreign, once installed
         self.collectives: Any = None  # a Collectives, once installed
+        self.trial: RankTrial | None = None  # set if changes are to be tried
         self.captures = Captures()
         self.captures.before = self._before_capture
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
@@ -159,6 +161,8 @@ class Recorder(TrainingThread):
         self.facts.values["indices_timed"] = True
         self.buffer.thinned.budget = budget_share(self.folder)
         self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
+        if self.trial is not None:
+            self.trial.joins()
         self.facts.active = True
         if self.collectives is not None:
             self.collectives.joins(world_size)
@@ -219,6 +223,8 @@ class Recorder(TrainingThread):
         try:
             note_exception(self)
             sum_up(self)
+            if self.trial is not None:
+                self.facts.values["trial"] = self.trial.facts()
             self.facts.write()
         finally:
             account.leave()

@@ -80,6 +80,8 @@ class StepSchedule:
         if recorder.deep is not None:
             # it starts at the start of a step, not of several buffered ones
             steps = min(steps, recorder.deep.next_step - account.step)
+        if recorder.trial is not None:  # its variants, too
+            steps = min(steps, recorder.trial.next_step - account.step)
         if recorder.gpu is not None:
             steps = min(steps, recorder.gpu.next_step - account.step)  # steps with events, too
         if steps > 0 and account.fewest_marks > 0:
@@ -110,6 +112,10 @@ class StepSchedule:
             if step >= recorder.deep.next_step:
                 recorder.deep.at_step(recorder.account)
             self.due_at = min(self.due_at, recorder.deep.next_step)
+        if recorder.trial is not None:
+            if step >= recorder.trial.next_step:
+                recorder.trial.at_step(recorder.account)
+            self.due_at = min(self.due_at, recorder.trial.next_step)
         profiled = recorder.deep is not None and recorder.deep.on
         if step >= recorder.syncs.due and not recorder.account.replaying and (recorder.syncs.open or not profiled):
             recorder.syncs.turn(step, recorder.account, recorder.facts.values)
@@ -130,6 +136,8 @@ class StepSchedule:
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = recorder.facts.values
         sum_up(recorder)
+        if recorder.trial is not None:
+            values["trial"] = recorder.trial.facts()
         values["visible_optimizer"] = recorder.account.optimizers > 0
         recorder.precision.refresh(step)
         self.asks_for_aids = step >= process_facts.AIDS_FROM_STEP

@@ -6,6 +6,7 @@ One table: the ways to start a job, the shapes of its loop, and what it or its s
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from job import ACTIONS, LOOPS
 from pairs import PYTHON, Ended, both
 
 from rn50_advisor.advisor.store.run_reader import read_recording
+from tried_jobs import tried
 
 pytestmark = pytest.mark.torch
 
@@ -322,3 +324,51 @@ def test_memory_does_not_grow_over_many_steps(tmp_path: Path) -> None:
     alone, watched = both(tmp_path, [PYTHON, "-c", MANY_STEPS])
     assert alone.err == watched.err and alone.status == watched.status == 0, watched.err
     assert int(watched.out) - int(alone.out) < 2 * 1024, "KiB, 50 bytes a step"
+
+
+# -- without a request to try changes ----------------------------------------------------------------------------------------------
+
+# Prints what of the recorder's trials is loaded, and every function in torch's modules and classes that comes from there.
+SEARCHES_TORCH = """
+import json, sys, types
+import torch, torch.utils.data
+
+def functions(value):
+    while value is not None:
+        if type(value).__name__ == "BuiltIn":
+            value = value._call
+        value = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if not isinstance(value, types.FunctionType):
+            return
+        yield value
+        value = vars(value).get("__wrapped__")
+
+model = torch.nn.Linear(2, 2)
+model(torch.zeros(1, 2)).sum().backward()
+found = set()
+for name, module in list(sys.modules.items()):
+    if name.partition(".")[0] == "torch" and isinstance(module, types.ModuleType):
+        for key, value in list(vars(module).items()):
+            members = [(key, value)]
+            if type(value) is type:
+                members = [(key + "." + inner, each) for inner, each in list(vars(value).items())]
+            found.update(path for path, each in members for function in functions(each) if "/rank/trials/" in function.__code__.co_filename)
+own = [name for name in sys.modules if name.startswith("_rn50_advisor_rank.")]
+print(json.dumps([sorted(found), any(".trials" in name for name in own), bool(own)]))
+"""
+REQUEST = {
+    "changes": [
+        {"kind": "call", "callable": "DataLoader", "arguments": {"num_workers": 1}},
+        {"kind": "call", "callable": "set_num_threads", "arguments": {"num": 1}},
+    ],
+    "live": None,
+}
+
+
+@pytest.mark.parametrize("request_", [None, REQUEST], ids=["without", "with"])
+def test_only_a_request_to_try_changes_puts_their_wrappers_into_torch(
+    tmp_path: Path, request_: dict[str, object] | None
+) -> None:
+    found, loaded, watched = json.loads(tried(tmp_path, SEARCHES_TORCH, request_).out)
+    wrapped = ["DataLoader.__init__", "set_num_threads"] if request_ else []
+    assert watched and (found, loaded) == (wrapped, request_ is not None)

@@ -26,7 +26,7 @@ from rn50_advisor.advisor.run.launch.spawn import guard_standard_descriptors, sp
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder, in_use, sweep
 from rn50_advisor.advisor.run.run_options import RunOptions
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask
+from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask, try_out
 
 __all__ = ["JobEnd", "exit_like", "leave_nothing", "run_job"]
 
@@ -80,6 +80,7 @@ def run_job(
             )
             _pass_budget(plan)
             _ask_for_window(plan)
+            _ask_for_trial(plan)
             return _run(plan, desk, canary, on_start, own_children)
         finally:
             _tidy_up(canary, rings)
@@ -142,6 +143,18 @@ def _ask_for_window(plan: RecordingPlan) -> None:
         ask(plan.ring_folder, plan.run_folder, auto=plan.options.deep == "auto")
     except OSError as error:
         warn(f"no deep window: {error.strerror or error}")
+
+
+def _ask_for_trial(plan: RecordingPlan) -> None:
+    """Before the job starts: its processes look when they import torch. Without a request their facts have no `trial`."""
+    if plan.options.trial is None:
+        return
+    try:
+        if plan.ring_folder is None:
+            raise OSError("there is no recorder in the job")
+        try_out(plan.ring_folder, plan.options.trial)
+    except (OSError, TypeError, ValueError) as error:
+        warn(f"nothing is tried, the job runs as it is: {getattr(error, 'strerror', None) or error}")
 
 
 def leave_nothing(run_folder: Path | None) -> None:

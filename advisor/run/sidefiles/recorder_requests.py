@@ -5,10 +5,11 @@ the job starts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from rn50_advisor.probes.rank.rank_ring_folder import put
-from rn50_advisor.probes.rank.side_files import BUDGET, DEEP_REQUEST
+from rn50_advisor.probes.rank.side_files import BUDGET, DEEP_REQUEST, TRIAL_REQUEST
 
 STEPS = 2
 FROM_STEP = 10  # allocators, autotuning and compilation are through
@@ -26,6 +27,11 @@ def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | N
         "bytes_max": TRACE_BYTES_MAX,
     }
     put(str(ring_folder), DEEP_REQUEST, json.dumps(request))
+
+
+def try_out(ring_folder: Path, request: Mapping[str, object]) -> None:
+    """Requests changes of every rank; each process reads them when it imports torch. Raises OSError, or TypeError if they are no JSON."""
+    put(str(ring_folder), TRIAL_REQUEST, json.dumps(dict(request)))
 
 
 def allow(ring_folder: Path, share: float) -> None:

@@ -7,11 +7,13 @@ import threading
 import types
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rn50_advisor.probes.rank.steps.mark_buffer import (
     SHORT_STRETCHES_MAX,
+    MarkBuffer,
 )
 from stub_training import Training
 
@@ -72,3 +74,33 @@ def test_where_no_mark_would_find_the_buffer_full_nothing_is_buffered(tmp_path: 
     assert not training.buffered()
     training.account.last_loader = 0
     assert training.buffered()
+
+
+@pytest.mark.parametrize(("switches_in", "buffered"), [(0, False), (1, True), (1 << 40, True)])
+def test_buffered_steps_end_where_a_trial_switches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switches_in: int, buffered: bool
+) -> None:
+    training = Training(tmp_path)
+    training.recorder.trial = SimpleNamespace(next_step=training.account.step + switches_in)  # type: ignore[assignment]
+    asked: list[int] = []
+    start = MarkBuffer.start
+
+    def note_steps(buffer: MarkBuffer, account: Any, steps: int, *more: Any, **options: Any) -> None:
+        asked.append(steps)
+        start(buffer, account, steps, *more, **options)
+
+    monkeypatch.setattr(MarkBuffer, "start", note_steps)
+    assert training.buffered() is buffered
+    assert asked == [] or 1 <= asked[0] <= switches_in
+
+
+def test_a_trial_is_asked_at_the_start_of_its_step_and_not_before(tmp_path: Path) -> None:
+    recorder = Training(tmp_path).recorder
+    called: list[int] = []
+    recorder.trial = SimpleNamespace(next_step=5, at_step=lambda account: called.append(account.step), facts=dict)  # type: ignore[assignment]
+    recorder.syncs.due, recorder.schedule.refresh_at = 1 << 62, 1 << 62
+    recorder.account = SimpleNamespace(step=0, replaying=False)
+    for recorder.account.step in range(7):
+        if recorder.account.step >= recorder.schedule.due_at:
+            recorder.schedule._due()
+    assert called == [5, 6]

@@ -73,6 +73,18 @@ def test_on_start_gets_the_jobs_pid() -> None:
     assert out[0] == out[1]
 
 
+def test_a_trial_that_cannot_be_asked_for_is_told(tmp_path: Path) -> None:
+    unwritable = launched(
+        "run('true', folder=Path(sys.argv[1]), options=RunOptions(trial={'changes': [object()]}))", str(tmp_path)
+    )
+    unrecorded = launched("run('true', options=RunOptions(trial={}))")
+    assert (
+        "nothing is tried, the job runs as it is: Object of type object is not JSON serializable" in unwritable.stderr
+    )
+    assert "nothing is tried, the job runs as it is: there is no recorder in the job" in unrecorded.stderr
+    assert (unwritable.returncode, unrecorded.returncode) == (0, 0)
+
+
 def test_a_command_that_is_not_there_is_an_error() -> None:
     code = """
         try:

@@ -1,8 +1,8 @@
-"""A result before it is text, Markdown or HTML: what `bench`, `compare`, `fleet` and `triage` say, as plain values in reading order."""
+"""A result of `bench`, `compare`, `fleet`, `triage` or `try` before it is text, Markdown or HTML: plain values in reading order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -120,6 +120,15 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLines:
+    """Lines to type or to apply, whole. `name`: what they are, on the button that copies them; a `diff` has its lines marked."""
+
+    text: str
+    name: Literal["change", "diff", "option"] = "change"
+    only: tuple[Format, ...] = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """`titled`: the formats that need its title; `sentence`: a title that is read as one."""
 
@@ -144,7 +153,7 @@ class Opening:
     only: tuple[Format, ...] = EVERYWHERE
 
 
-Block = Paragraph | Items | Pairs | Table | Bars | PhaseBars | Plot | Section | Opening
+Block = Paragraph | Items | Pairs | Table | Bars | PhaseBars | Plot | CodeLines | Section | Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +182,32 @@ def shown(blocks: Iterable[Block], format: Format) -> list[Block]:
     return found
 
 
+def has_code(blocks: Iterable[Block]) -> bool:
+    """True if there are lines to copy."""
+    return any(
+        has_code(block.blocks) if isinstance(block, (Opening, Section)) else isinstance(block, CodeLines)
+        for block in blocks
+    )
+
+
 def _is_empty(block: Block) -> bool:
+    inside: Collection[object]
     match block:
         case Section():
-            return not block.blocks
+            inside = block.blocks
         case Items():
-            return not block.texts
+            inside = block.texts
         case Pairs():
-            return not block.pairs
+            inside = block.pairs
         case Table() | Bars():
-            return not block.rows
+            inside = block.rows
+        case CodeLines():
+            inside = block.text.strip()
         case PhaseBars():
-            return not any(seconds > 0 for _, phases in block.rows for seconds in phases.values())
-    return False
+            inside = [seconds for _, phases in block.rows for seconds in phases.values() if seconds > 0]
+        case _:
+            return False
+    return not inside
 
 
 def _filled(table: Table) -> Table:

@@ -1,4 +1,4 @@
-"""A result as one HTML file in the report's dress: no network, no script that runs."""
+"""A result as one HTML file in the report's dress: no network, and no script that runs but for buttons that copy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from markupsafe import Markup
 from rn50_advisor import advisor
 from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.report import charts, inert_text, phrases
-from rn50_advisor.advisor.report.document import Bars, Document, PhaseBars, Plot, shown
-from rn50_advisor.advisor.report.html import PAGE_LIMIT, templates
+from rn50_advisor.advisor.report.document import Bars, Document, PhaseBars, Plot, has_code, shown
+from rn50_advisor.advisor.report.html import PAGE_LIMIT, script, script_hash, templates
 
 ROWS_MOST = 300
 _TONES = {"good": "healthy", "warn": "bottleneck", "bad": "failed"}
@@ -29,6 +29,7 @@ def render(document: Document) -> str:
 
 def _page(document: Document, rows_most: int) -> str:
     template = templates().get_template("document.html.j2")
+    copies = has_code(shown(document.blocks, "html"))
     return template.render(
         document=document,
         rows_most=rows_most,
@@ -40,6 +41,8 @@ def _page(document: Document, rows_most: int) -> str:
         plot=_plot,
         version=advisor.__version__,
         schema=document.schema,
+        script=script() if copies else "",
+        script_hash=script_hash(),
         data=Markup(inert_text.script_json(document.embedded())),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.report import inert_text
 from rn50_advisor.advisor.report.document import (
     Block,
+    CodeLines,
     Document,
     Items,
     Opening,
@@ -43,7 +44,11 @@ def _parts(block: Block, level: int) -> list[list[str]]:
         case Table():
             hidden = len(block.rows) - block.most
             return [_table(block), *([[f"{block.more.format(hidden)}."]] if hidden > 0 else [])]
-    return []  # what is drawn stands in a table too
+    return [[_code(block)]] if isinstance(block, CodeLines) else []  # what is drawn stands in a table too
+
+
+def _code(block: CodeLines) -> str:
+    return (inert_text.markdown_diff if block.name == "diff" else inert_text.markdown_block)(block.text)
 
 
 def _title(block: Opening | Section, level: int) -> list[list[str]]:

@@ -6,6 +6,7 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.document import (
     Block,
+    CodeLines,
     Document,
     Items,
     Opening,
@@ -21,6 +22,7 @@ from rn50_advisor.advisor.report.styled_lines import Line, Style
 _NAME_MIN = 12
 _WORD = 7  # columns of a word before a sentence, so that sentences stand below one another
 _LABEL_MAX = 60
+_CODE_INDENT = 4
 _BELOW = 13  # columns that lines under a row are set in
 _STYLE: dict[Tone, Style] = {"": "", "good": "good", "warn": "warn", "bad": "bad", "unclear": "warn", "dim": "dim"}
 
@@ -47,7 +49,11 @@ def _lines(block: Block, width: int) -> list[Line]:
         case Pairs():
             pairs = (styled_lines.wrapped(f"{name}  ", value, "dim", width=width) for name, value in block.pairs)
             return [[], *(line for each in pairs for line in each)]
-    return []  # what is drawn stands in a table too
+    return _code(block) if isinstance(block, CodeLines) else []  # what is drawn stands in a table too
+
+
+def _code(block: CodeLines) -> list[Line]:
+    return (styled_lines.diff if block.name == "diff" else styled_lines.code)(block.text, _CODE_INDENT)
 
 
 def _paragraph(block: Paragraph, width: int) -> list[Line]:

@@ -8,11 +8,14 @@ import pytest
 
 from document_samples import TABLE, shown_in_all
 from rn50_advisor.advisor.report.document import (
+    CodeLines,
     Items,
+    Opening,
     Paragraph,
     Section,
     Table,
     TableRow,
+    has_code,
     shown,
 )
 
@@ -27,6 +30,10 @@ def test_a_section_in_which_nothing_is_left_has_no_title() -> None:
     blocks = (Items(()), replace(TABLE, rows=()), Paragraph("said elsewhere", only=("html",)))
     said = shown_in_all(Section("Of no use", blocks))
     assert "Of no use" not in said["md"] and "OF NO USE" not in said["text"] and "Of no use" in said["html"]
+
+
+def test_lines_to_copy_are_found_wherever_they_are() -> None:
+    assert has_code([Section("", (Opening("", (CodeLines("a"),)),))]) and not has_code([Section("", (TABLE,)), TABLE])
 
 
 @pytest.mark.parametrize(("format", "most"), [("text", 40), ("md", 60), ("html", 60)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 
 from document_samples import TABLE, every_block, shown_in_all
 from rn50_advisor.advisor.report import document_html
-from rn50_advisor.advisor.report.document import Bar, Bars, Block, Plot, TableRow
+from rn50_advisor.advisor.report.document import Bar, Bars, Block, CodeLines, Plot, Section, TableRow
 
 
 def test_a_page_shows_fewer_rows_before_it_grows_too_large() -> None:
@@ -73,4 +75,17 @@ def test_the_data_are_in_the_page_and_cannot_leave_their_element() -> None:
     made = every_block("</script><script>alert(1)</script>")
     shown = document_html.render(made)
     (data,) = re.findall(r'<script type="application/json" id="sample-data">(.*?)</script>', shown, re.S)
-    assert json.loads(data) == made.embedded() and shown.count("<script") == 1
+    assert json.loads(data) == made.embedded()
+    assert shown.count("<script") == 2 and "<script>alert" not in shown, "the data, and the page's own script"
+
+
+def test_only_a_page_with_lines_to_copy_runs_a_script_and_only_its_own() -> None:
+    copies = page(Section("Change", (CodeLines("x < 1"), CodeLines("-a\n+b", "diff"))))
+    assert '<div class="copyable" data-copy="change"><pre><code>x &lt; 1</code></pre></div>' in copies
+    assert (
+        '<pre class="diff"><code><span class="removed">-a</span>\n<span class="added">+b</span></code></pre>' in copies
+    )
+    (script,) = re.findall(r"<script>(.*?)</script>", copies, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in copies
+    assert "script-src" not in page(TABLE) and page(TABLE).count("<script") == 1

@@ -12,6 +12,7 @@ from rn50_advisor.advisor.report.document import (
     Bar,
     Bars,
     Block,
+    CodeLines,
     Document,
     Items,
     Opening,
@@ -41,6 +42,9 @@ def markdown(*blocks: Block) -> str:
         (Section("A", (Section("B", (Paragraph("1"),)),)), "## A\n\n### B\n\n1"),
         (Section("A", (Paragraph("1"),), titled=("html",)), "1"),
         (Bars((Bar("a", "1", "", 1.0),), "images/s"), ""),
+        (CodeLines("a\n```"), "````\na\n```\n````"),
+        (CodeLines("-a\n+b", "diff"), "```diff\n-a\n+b\n```"),
+        (CodeLines(" \n"), ""),
     ],
 )
 def test_each_block_in_paragraphs(block: Block, said: str) -> None:

@@ -10,6 +10,7 @@ from document_samples import TABLE, shown_in_all
 from rn50_advisor.advisor.report import document_text
 from rn50_advisor.advisor.report.document import (
     Block,
+    CodeLines,
     Document,
     Items,
     Opening,
@@ -47,6 +48,8 @@ def text(*blocks: Block) -> str:
         (Section("node5 is slow", (Paragraph("1"),), sentence=True), "\nnode5 is slow\n  1"),
         (Section("Numbers", (Paragraph("1"),), titled=("html",)), "\n  1"),
         (Paragraph("not here", only=("html", "md")), ""),
+        (CodeLines("a\n  b"), "    a\n      b"),
+        (CodeLines("-a\n+b", "diff"), "    -a\n    +b"),
     ],
 )
 def test_each_block_in_lines(block: Block, said: str) -> None:

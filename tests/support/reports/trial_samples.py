@@ -113,8 +113,8 @@ def nothing_tried() -> Tried:
 
 
 PAST = (
-    PastTrial("DAT003", "DataLoader.num_workers=2", "faster", WORKERS.predicted, WORKERS.measured, "2026-11-28", "0.1.0", "2.14.1", "CPU"),
-    PastTrial("DAT003", "DataLoader.num_workers=4", "faster", Predicted(1.8, 1.6, 2.0), WORKERS.measured, "2026-11-29", "0.1.0", "2.14.1", "CPU"),
-    PastTrial("COM004", BUCKETS.knob, "undecided", BUCKETS.predicted, BUCKETS.measured, "2026-11-29", "0.1.0", "2.15.0", "NVIDIA H200"),
-    PastTrial("CMP014", FUSED.knob, "no_gain", FUSED.predicted, FUSED.measured, "2026-11-30", "0.1.0", "2.15.0", "NVIDIA H200"),
+    PastTrial(WORKERS.rule, WORKERS.knob, "faster", WORKERS.predicted, WORKERS.measured, "2026-11-28", "0.1.0", "2.14.1", "CPU"),
+    PastTrial(WORKERS.rule, WORKERS.knob, "faster", Predicted(1.8, 1.6, 2.0), WORKERS.measured, "2026-11-29", "0.1.0", "2.14.1", "CPU"),
+    PastTrial(BUCKETS.rule, BUCKETS.knob, "undecided", BUCKETS.predicted, BUCKETS.measured, "2026-11-29", "0.1.0", "2.15.0", "NVIDIA H200"),
+    PastTrial(FUSED.rule, FUSED.knob, "no_gain", FUSED.predicted, FUSED.measured, "2026-11-30", "0.1.0", "2.15.0", "NVIDIA H200"),
 )  # fmt: skip

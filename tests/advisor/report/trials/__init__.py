@@ -1,0 +1,1 @@
+"""A package, for its tests are called like others elsewhere."""

@@ -208,7 +208,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
         Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
         Cause((*GAP, "LOP010"), ("RUN003",), GAP_GREW),
-        Cause(("LOP010",), ("RUN003",), COMPUTING_GREW),
+        Cause(("LOP010", "LOP013"), ("RUN003",), COMPUTING_GREW),
         Cause(("RUN003", "RUN004"), ("COM002",), ON_SOME_RANKS),
     ),
     "Periodic stalls": (

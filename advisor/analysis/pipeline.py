@@ -53,6 +53,7 @@ from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
 from rn50_advisor.advisor.analysis.stacks.text_lines import text_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
+from rn50_advisor.advisor.analysis.steps.hook_growth import piled_hooks
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
 from rn50_advisor.advisor.analysis.steps.recorder_cost import own_cost
 from rn50_advisor.advisor.analysis.steps.restarts import with_one_start
@@ -153,6 +154,7 @@ def analyse(recording: Recording) -> Analysis:
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         hook_lines=hook_lines(recording),
+        piled_hooks=piled_hooks(recording, steady),
         attention_lines=attention_lines(recording),
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),

@@ -38,7 +38,7 @@ from rn50_advisor.advisor.model.report import (
     TimelinePoint,
 )
 from rn50_advisor.advisor.model.seen_share import Coverage
-from rn50_advisor.probes.documents.code_places import CollectionCall
+from rn50_advisor.probes.documents.code_places import CodePlace, CollectionCall
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 __all__ = [
@@ -108,6 +108,27 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
+class HookPile:
+    """Hooks of one function that a loop registers again and again. `lost_s`: what they add to a step, at least and at most.
+
+    The place: of the call that registers them, else of the function, which is at `function_at`.
+    """
+
+    rank: int
+    kind: str  # the method that registers them
+    function: str
+    function_at: str
+    file: str
+    line: int
+    registered: bool  # the place is that of the call
+    count: int  # at last, beyond the first on each object
+    added: int  # in so many steps
+    steps: int
+    phase: Literal["forward", "backward", "optimizer"]
+    lost_s: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class SecondComputation:
     """A line that computes what an `earlier` line of its function has computed.
 
@@ -137,13 +158,16 @@ class AttentionLines:
 
 @dataclass(frozen=True, slots=True)
 class ComposedLines:
-    """Where an operation is composed of elementary ones, or computed in a slow form. `line`: the first of them."""
+    """Where an operation is composed of elementary ones, or computed in a slow form. `line`: the first of them; `option`: the call that
+    can choose another operation, where a library composes it.
+    """
 
     file: str
     line: int
     function: str
     form: ComposedForm
     samples: int
+    option: CodePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +182,7 @@ class IndependentLoop:
     iterations: int  # for a backward pass
     nodes: int  # of autograd's graph, in an iteration
     backward_s: float
+    grows: bool = False  # each iteration goes through all of the ones before: `decoder(words[:, :t])`
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +240,7 @@ class Analysis:
     loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
+    piled_hooks: tuple[HookPile, ...] = ()  # those that add most to a step first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first

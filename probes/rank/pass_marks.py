@@ -18,6 +18,7 @@ from .facts.discarded_gradients import DiscardedGradientWatch
 from .facts.embedding_tables import EmbeddingTables
 from .facts.optimizer_holdings import OptimizerPlaces, describe_convolutions, describe_holdings, describe_optimizer
 from .facts.unused_gradients import UnusedGradientWatch
+from .piled_hooks import HookCounts
 from .steps.mark_costs import mark_ns
 from .steps.step_phases import BACKWARD, FORWARD, OPTIMIZER
 from .summed_facts import device_of
@@ -48,6 +49,7 @@ class PassMarks:
         self.unused = UnusedGradientWatch(facts, precision.called, self.optimizers.known)
         self.discarded = DiscardedGradientWatch(facts, self.optimizers.of)
         self.nodes = BackwardNodes(facts, self.unused.updated)
+        self.hooks = HookCounts(facts, precision.called, self.optimizers.known)
 
     def backward_begin(self, roots: Any = None) -> Account | None:
         recorder = self._recorder

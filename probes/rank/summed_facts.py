@@ -43,6 +43,7 @@ def sum_up(recorder: Recorder) -> None:
     values["evaluation_sites"] = recorder.evaluations.facts()
     evaluated = recorder.account.evaluated_batches
     values["evaluation_batches"] = [evaluated.batches, evaluated.with_gradients]
+    recorder.passes.hooks.count(recorder.account.step)
     counted = recorder.account.nodes
     if counted.steps:
         values["operations"] = {

@@ -40,7 +40,9 @@ _FIXES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """`saved`: of the lines and of their nodes in the backward pass, at best and at worst. `backward`: these take at most so many times the
+    """`saved`: of the lines and of their nodes in the backward pass, at best and at worst. Ten GPT-2 of two and four layers became 1.04 to
+    1.14 times as fast with the other activation, steps of both in turns; for two of these 1.11 was told where 1.14 came, and 1.16, 1.13.
+    `backward`: these take at most so many times the
     lines. Measured on a CPU with torch 2.14, two threads, three or four shapes of each, both ways in turns in one process. The best of the
     multivariate normal alone is by a pair of runs (2.27 times as fast): what the distribution is given is computed on lines that do not
     count.
@@ -59,7 +61,7 @@ _FORMS: Mapping[ComposedForm, _Form] = {
     ),
     "gelu_new": _Form(
         "gelu_pytorch_tanh instead of gelu_new",
-        'config.activation_function = "gelu_pytorch_tanh", of the same values',
+        'activation_function="gelu_pytorch_tanh" (hidden_act in some models) in the config or in from_pretrained(...), of the same values',
         (1.0, 0.75),
         0.8,
     ),
@@ -195,8 +197,9 @@ def _place(line: ComposedLines) -> str:
 
 
 def _fix(line: ComposedLines) -> Fix:
-    form = _FORMS[line.form]
-    return Fix(form.title, form.change, Where(line.file, line.line), "one line")
+    form, option = _FORMS[line.form], line.option
+    where = Where(line.file, line.line) if option is None else Where(option["file"], option["line"])
+    return Fix(form.title, form.change, where, "one line")
 
 
 RULE = rule(

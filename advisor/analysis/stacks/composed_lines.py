@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, samples_by_rank, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, is_diagonal
+from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, configured_at, is_diagonal
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, called, inner, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import ComposedForm, ComposedLines
@@ -42,7 +42,11 @@ def composed_lines(recording: Recording) -> tuple[ComposedLines, ...]:
     samples = Counter[tuple[_Line, ComposedForm]]()
     for _, line, form, count in _seen(recording):
         samples[line, form] += count
-    return tuple(ComposedLines(*line, form, count) for (line, form), count in samples.most_common(_LINES_MAX))
+    configured = configured_at(recording.sources)
+    return tuple(
+        ComposedLines(*line, form, count, configured if form == "gelu_new" else None)
+        for (line, form), count in samples.most_common(_LINES_MAX)
+    )
 
 
 def _seen(recording: Recording) -> Iterator[tuple[int, _Line, ComposedForm, int]]:

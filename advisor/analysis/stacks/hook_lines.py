@@ -6,23 +6,18 @@ A hook that returns a value, or writes in place, changes what is trained, and is
 
 from __future__ import annotations
 
-import ast
-import functools
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.stacks.after_backward import CHANGES_TENSORS
 from rn50_advisor.advisor.analysis.stacks.hot_lines import leaf_of
 from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, longest, profiled_values, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
-from rn50_advisor.advisor.analysis.stacks.source.written_names import FUNCTIONS
+from rn50_advisor.advisor.analysis.stacks.source.hook_source import only_watches
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import Frames, SeenStack, called, inner
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_HOOKS_S
-from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
@@ -32,14 +27,13 @@ _INNER, _MODULE = "inner", "/torch/nn/modules/module.py"  # of a module's call, 
 _OTHERS = ("forward", "__call__", "<lambda>")  # a lambda returns something, unless what it calls does not
 _UNREAD_MIN = 10  # samples in hooks without a source: with fewer these are not worth a word
 _UPDATES = ("/torch/optim/", "/torch/distributed/")
-_TRAINS = re.compile(rf"{CHANGES_TENSORS}|\.step\(")
 
 
 def hook_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile and a source. On a GPU, at most the time in which the GPU had nothing queued."""
     seen, unread = Counter[int](), Counter[int]()
     for rank, hook, _, count in _hooks(recording):
-        watches = _only_watches(recording.sources, hook)
+        watches = only_watches(recording.sources, hook)
         if watches is not False:
             (unread if watches is None else seen)[rank] += count
     hidden = {rank for rank in steady if unread[rank] >= _UNREAD_MIN and not seen[rank]}
@@ -57,7 +51,7 @@ def hook_lines(recording: Recording) -> tuple[HotLine, ...]:
         (
             ((hook["file"], hook["line"], hook["function"]), leaf_of(row), count)
             for _, hook, row, count in _hooks(recording)
-            if _only_watches(recording.sources, hook)
+            if only_watches(recording.sources, hook)
         ),
     )
 
@@ -84,18 +78,3 @@ def _calls_hooks(frame: StackFrame) -> bool:
     engine = called(frame) == _ENGINE and frame["file"].endswith(_ENGINE_FILE)
     forward = called(frame) == _INNER and frame["file"].endswith(_MODULE)
     return engine or frame["file"].endswith(_HOOKS) or forward or calls_model(frame)
-
-
-def _only_watches(sources: Sequence[Source], hook: StackFrame) -> bool | None:
-    """None if its source was not kept."""
-    function = function_at(sources, hook["file"], hook["line"])
-    return None if function is None else isinstance(function, FUNCTIONS) and _changes_nothing(function)
-
-
-@functools.lru_cache(maxsize=256)  # a live job is analysed each second, with the same functions
-def _changes_nothing(function: ast.AST) -> bool:
-    returns = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
-    gives = any(
-        value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns
-    )
-    return not gives and not _TRAINS.search(ast.unparse(function))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from samples.faults.catalogue.healthy import healthy
 from samples.faults.scenario import Job, Scenario, Untouched, fault
 
 SLICING = "faults/jobs/loop/slicing.py"
+ANEW = ("--norms", "--anew", "--batch=8", "--layers=2")
 
 
 def between(*arguments: str, ranks: int = 2) -> Job:
@@ -500,6 +502,44 @@ SCENARIOS = (
         fixed=hooks("--of=activations", "--steps=600", "--width=64", "--every=100"),
         strength="just above",
         also=("LOP012",),
+    ),
+    fault(
+        "hooks-registered-in-every-step",
+        "LOP013",
+        hooks(*ANEW, "--of=activations", "--steps=300"),
+        line="module.register_forward_hook(",
+        says="remove()",
+        fixed=hooks(*ANEW, "--of=activations", "--steps=900", "--removed"),
+        also=("LOP012",),
+    ),
+    fault(
+        "hooks-of-gradients-registered-in-every-step",
+        "LOP013",
+        hooks(*ANEW, "--steps=150"),
+        line="p.register_hook(",
+        says="once, before the loop",
+        fixed=hooks(*ANEW, "--steps=900", "--removed"),
+        also=("LOP012",),
+    ),
+    fault(
+        "hooks-of-updates-registered-in-every-step",
+        "LOP013",
+        hooks(*ANEW, "--of=updates", "--steps=150"),
+        line="optimizer.register_step_post_hook(",
+        fixed=hooks(*ANEW, "--of=updates", "--steps=600", "--removed"),
+        also=("LOP012",),
+        suite="all",
+    ),
+    fault(
+        "hooks-that-seldom-work-registered-in-every-step",
+        "LOP013",
+        hooks(*ANEW, "--of=activations", "--every=1000", "--steps=300"),
+        strength="just below",
+    ),
+    healthy(
+        "healthy-hooks-removed-in-every-step",
+        hooks("--of=activations", "--norms", "--anew", "--removed", "--every=10", "--steps=250"),
+        note="the sound twin of hooks that pile up: as many are registered, and removed again",
     ),
     fault(
         "norms-of-gradients-in-every-step",

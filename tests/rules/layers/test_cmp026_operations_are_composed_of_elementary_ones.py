@@ -83,3 +83,9 @@ def test_forms_share_the_time_by_their_samples() -> None:
     assert [fix.where for fix in finding.fixes] == [Where(SCRIPT, 57), Where(SCRIPT, 80)]
     assert "F.layer_norm" in finding.fixes[0].title and "torch.softmax" in finding.fixes[1].title
     assert [evidence.value for evidence in finding.evidence] == [0.2, 80.0, 20.0]
+
+
+def test_a_librarys_operation_is_chosen_by_its_option() -> None:
+    line = ComposedLines(SCRIPT, 57, "forward", "gelu_new", 80, {"file": "/job/model.py", "line": 12})
+    fix = found("CMP026", cmp026(composed_lines=(line,))).fixes[0]
+    assert fix.where == Where("/job/model.py", 12) and 'activation_function="gelu_pytorch_tanh"' in fix.change

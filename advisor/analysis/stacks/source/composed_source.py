@@ -19,6 +19,7 @@ from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at,
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import calls_in, name_of
 from rn50_advisor.advisor.model.analysis import ComposedForm
 from rn50_advisor.advisor.model.recording import Source
+from rn50_advisor.probes.documents.code_places import CodePlace
 
 # What computes one element from another, reduces, or only views a tensor. Other calls end the way back through names.
 _ELEMENTARY = re.compile(
@@ -28,6 +29,8 @@ _ELEMENTARY = re.compile(
 )
 _MULTIVARIATE, _DIAGONALS = "MultivariateNormal", frozenset(("diag", "diag_embed", "eye"))
 _DIVERGENCE, _LOSS = re.compile(r"\bKLDivLoss\b|\bkl_div\b"), re.compile(r"kl|criterion|loss", re.IGNORECASE)
+_TRANSFORMERS, _MAKE = "transformers", ("", "from_pretrained", "from_config")
+_NO_MODELS = ("Tokenizer", "TokenizerFast", "Processor", "Collator", "Trainer", "TrainingArguments")
 _SCATTERED = 3  # arguments of `scatter_`: dimension, classes and what they get
 _NODES_MAX = 300  # of an expression with its names written out
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -219,3 +222,40 @@ def _read_whole(function: ast.AST) -> set[str]:
 def _is_elementary(value: ast.expr) -> bool:
     """True if no call in it makes something that is costly or unknown."""
     return all(_ELEMENTARY.fullmatch(name_of(node)) for node in ast.walk(value) if isinstance(node, ast.Call))
+
+
+def configured_at(sources: Sequence[Source]) -> CodePlace | None:
+    """The job's call that configures a model of transformers, else the one that loads it; None if there is none, or several."""
+    calls = [(source.path, *call) for source in sources if not source.edited for call in _model_calls(source.text)]
+    for configures in (True, False):
+        found = {(file, line) for file, line, of in calls if of is configures}
+        if len(found) == 1:
+            file, line = found.pop()
+            return {"file": file, "line": line}
+        if found:
+            break
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _model_calls(text: str) -> tuple[tuple[int, bool], ...]:
+    """(line, whether it makes a configuration) of calls such as `GPT2Config(...)` and `AutoModel.from_pretrained(...)`."""
+    tree, found = parsed(text), []
+    nodes = () if tree is None else tuple(ast.walk(tree))
+    imported = {
+        alias.asname or alias.name
+        for node in nodes
+        for alias in _imported_from(node)
+        if not alias.name.endswith(_NO_MODELS)
+    }
+    for node in (node for node in nodes if isinstance(node, ast.Call)):
+        called = ast.unparse(node.func)
+        owner, name = called.removeprefix(f"{_TRANSFORMERS}.").partition(".")[::2]
+        known = owner in imported or (called.startswith(_TRANSFORMERS) and not owner.endswith(_NO_MODELS))
+        if known and owner[:1].isupper() and name in _MAKE:
+            found.append((node.lineno, owner.endswith("Config")))
+    return tuple(found)
+
+
+def _imported_from(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_TRANSFORMERS) else []

@@ -1,4 +1,6 @@
-"""Trains a small transformer while hooks collect histograms of its gradients, or of its activations, in every step or rarely."""
+"""Trains a small transformer while hooks collect histograms of its gradients, or of its activations, in every step or rarely; or while it
+registers such hooks anew in each step.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.hooks import RemovableHandle
 
 WORDS, LENGTH, CLASSES = 2000, 32, 4
 
@@ -19,26 +22,42 @@ def parse() -> argparse.Namespace:
     add("--width", type=int, default=128)
     add("--layers", type=int, default=3)
     add("--batch", type=int, default=32)
-    add("--of", choices=("gradients", "activations"), default="gradients")
+    add("--of", choices=("gradients", "accumulated", "activations", "updates"), default="gradients")
     add("--every", type=int, default=1, help="steps")
     add("--bins", type=int, default=64)
     add("--norms", action="store_true", help="norms alone instead of histograms")
+    add("--anew", action="store_true", help="register the hooks in each step")
+    add("--removed", action="store_true", help="and remove them at its end")
     return parser.parse_args()
 
 
 class Watch:
     """Keeps the latest histograms by name."""
 
-    def __init__(self, net: nn.Module, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.step = options, 0
         self.latest: dict[str, list[float]] = {}
-        if options.of == "gradients":
-            for name, parameter in net.named_parameters():
-                parameter.register_hook(self.hook_of(name, parameter))
-        else:
-            for name, module in net.named_modules():
-                if isinstance(module, nn.Linear):
-                    module.register_forward_hook(self.forward_hook_of(name))
+
+    def registered(self, net: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:
+        of = self.options.of
+        if of == "gradients":
+            return [p.register_hook(self.hook_of(name, p)) for name, p in net.named_parameters()]
+        if of == "accumulated":
+            return [
+                p.register_post_accumulate_grad_hook(lambda each, name=name: self.keep(name, each.grad))
+                for name, p in net.named_parameters()
+            ]
+        if of == "updates":
+            return [optimizer.register_step_post_hook(lambda of, *_: self.keep_all(of))]
+        return [
+            module.register_forward_hook(self.forward_hook_of(name))
+            for name, module in net.named_modules()
+            if isinstance(module, nn.Linear)
+        ]
+
+    def keep_all(self, optimizer: torch.optim.Optimizer) -> None:
+        for n, parameter in enumerate(optimizer.param_groups[0]["params"]):
+            self.keep(str(n), parameter)
 
     def hook_of(self, name: str, parameter: Tensor) -> Any:
         def hook(grad: Tensor) -> None:
@@ -83,14 +102,19 @@ def main() -> None:
     samples = 40 * options.batch
     data = TensorDataset(torch.randint(WORDS, (samples, LENGTH)), torch.randint(CLASSES, (samples,)))
     net = Classifier(options)
-    watch = Watch(net, options)
+    watch = Watch(options)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    handles = [] if options.anew else watch.registered(net, optimizer)
     while watch.step < options.steps:
         for ids, labels in DataLoader(data, batch_size=options.batch, shuffle=True):
+            if options.anew:
+                handles = watch.registered(net, optimizer)
             loss = nn.functional.cross_entropy(net(ids), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            for handle in handles if options.removed else ():
+                handle.remove()
             watch.step += 1
             if watch.step == options.steps:
                 break

@@ -94,3 +94,13 @@ def test_the_divergence_from_smoothed_targets_may_be_a_module() -> None:
     row = looks(80, ("train", SCRIPT, 24), MODULE, ("forward", "/job/model.py", 4), MODULE, LINEAR)
     found = seen(row, sources=(Source("/job/model.py", "", smoothing), LOOP)).composed_lines
     assert [(line.line, line.form, line.samples) for line in found] == [(2, "smoothed targets", 80)]
+
+
+def test_a_librarys_activation_is_chosen_where_its_model_is_configured() -> None:
+    loop = Source(SCRIPT, "", "from transformers import GPT2Config\nconfig = GPT2Config()\n")
+    activation, norm = block(30, 3, MODULE, NEW_GELU), block(40, 4)
+    found = seen(activation, norm, sources=(SOURCES[0], loop)).composed_lines
+    assert {line.form: line.option for line in found} == {
+        "gelu_new": {"file": SCRIPT, "line": 2},
+        "layer norm": None,
+    }

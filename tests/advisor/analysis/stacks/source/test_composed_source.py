@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, is_diagonal
+from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, configured_at, is_diagonal
 from rn50_advisor.advisor.model.recording import Source
 
 SCRIPT = "/job/model.py"
@@ -178,3 +178,46 @@ def test_without_a_source_nothing_is_known() -> None:
 )
 def test_distributions_of_a_diagonal(text: str, diagonal: bool) -> None:
     assert is_diagonal(source(text), SCRIPT) is diagonal
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param("from transformers import GPT2Config\nc = GPT2Config(n_layer=2)", 2, id="a configuration"),
+        pytest.param("import transformers\nc = transformers.GPT2Config()", 2, id="with the package's name"),
+        pytest.param("from transformers import AutoModel\nm = AutoModel.from_pretrained('gpt2')", 2, id="a model"),
+        pytest.param(
+            "from transformers import AutoModel, AutoTokenizer\nt = AutoTokenizer.from_pretrained('a')\n"
+            "m = AutoModel.from_pretrained('a')",
+            3,
+            id="beside a tokenizer",
+        ),
+        pytest.param(
+            "from transformers import GPT2Config, GPT2LMHeadModel\nm = GPT2LMHeadModel(\n    GPT2Config())",
+            3,
+            id="the configuration before the model",
+        ),
+        pytest.param(
+            "from transformers import AutoConfig, AutoModel\nc = AutoConfig.from_pretrained('a')\n"
+            "m = AutoModel.from_config(c)",
+            2,
+            id="a configuration that is loaded",
+        ),
+        pytest.param("from settings import TrainConfig\nc = TrainConfig()", None, id="another configuration"),
+        pytest.param("from transformers import AutoModel\nm = AutoModel.generate()", None, id="another call"),
+        pytest.param(
+            "from transformers import AutoModel\na = AutoModel.from_pretrained('a')\n"
+            "b = AutoModel.from_pretrained('b')",
+            None,
+            id="several",
+        ),
+        pytest.param("from transformers import", None, id="no source"),
+    ],
+)
+def test_where_a_model_of_transformers_is_configured(text: str, line: int | None) -> None:
+    assert configured_at(source(text)) == (None if line is None else {"file": SCRIPT, "line": line})
+
+
+def test_a_source_that_has_changed_configures_nothing() -> None:
+    text = "from transformers import GPT2Config\nc = GPT2Config()"
+    assert configured_at((Source(SCRIPT, "", text, edited=True),)) is None

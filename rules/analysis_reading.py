@@ -162,12 +162,24 @@ def own_delay_s(a: Analysis) -> dict[int, float]:
 
     Empty if the neighbours' use was not measured.
     """
-    needed = (CPU_ALLOWED_CORES, CPU_JOB_CORES, CPU_HOST_BUSY_CORES, CPU_OTHER_CORES)
-    if any(a.get(measure) is None for measure in needed):
+    if not _neighbours_known(a):
         return {}
-    cores = cores_of(a)
-    own = cores.job / max(cores.job + (cores.taken or 0.0), 1e-9)
+    own = 1.0 - strangers_share(a)
     return {rank: delay * own for rank, delay in a.by_rank(STEP_RUN_DELAY_S).items()}
+
+
+def strangers_share(a: Analysis) -> float:
+    """Share of the cores in use that processes outside the job keep busy among those that the job may use; 0 if it was not measured."""
+    if not _neighbours_known(a):
+        return 0.0
+    cores = cores_of(a)
+    taken = cores.taken or 0.0
+    return taken / max(cores.job + taken, 1e-9)
+
+
+def _neighbours_known(a: Analysis) -> bool:
+    needed = (CPU_ALLOWED_CORES, CPU_JOB_CORES, CPU_HOST_BUSY_CORES, CPU_OTHER_CORES)
+    return all(a.get(measure) is not None for measure in needed)
 
 
 def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[int, str], float]:

@@ -48,15 +48,23 @@ def dat006(
 
 
 def dat007(
-    wait: float = 0.4, wall: float = 0.05, *, delay: float = 0.2, workers: int = 2, batches: float = 1.0, **more: Any
+    wait: float = 0.4,
+    wall: float = 0.05,
+    *,
+    delay: float = 0.2,
+    workers: int = 2,
+    batches: float = 1.0,
+    others: float | None = None,
+    **more: Any,
 ) -> Analysis:
-    """Batches are made in `wall` seconds and awaited for `wait`."""
+    """Batches are made in `wall` seconds and awaited for `wait`. `others`: cores that other processes keep busy."""
     values: dict[str, Any] = {
         "fetch.wall_s": on_both_ranks(wall),
         "fetch.delay_share": on_both_ranks(delay),
         "fetch.hand_over_s": on_both_ranks(0.9 * wait),
         "loader.workers": on_both_ranks(workers),
         "step.batches": on_both_ranks(batches),
+        **({} if others is None else {"cpu.other_cores": others}),
     }
     own = {n: rank(input_wait=wait) for n in (0, 1)}
     loaders = (loader(0, workers), loader(1, workers))

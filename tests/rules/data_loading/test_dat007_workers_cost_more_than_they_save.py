@@ -9,6 +9,7 @@ import pytest
 
 import input_rule_cases as input_jobs
 import rule_cases as jobs
+from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Fix, Where
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
@@ -28,6 +29,7 @@ TABLE = Table(
         "workers that are too slow": {"wall": 1.2},
         "loading in the training process": {"workers": 0},
         "several batches a step, each worth its worker": {"wall": 0.15, "batches": 4.0},
+        "workers that wait for cores which other processes keep busy": {"wall": 1.0, "delay": 0.8, "others": 12.0},
     },
     severities=(
         ({"wait": 0.325}, "critical"),
@@ -43,6 +45,37 @@ TABLE = Table(
 @pytest.mark.parametrize("check", checks(TABLE))
 def test_table(check: Check) -> None:
     check(TABLE)
+
+
+def beside(others: float, *, busy: float, job_cores: float = 0.5) -> Analysis:
+    """On two cores, of which other processes and all processes keep so many busy."""
+    made = input_jobs.dat007(delay=0.0)
+    values = {
+        "cpu.allowed_cores": 2.0,
+        "cpu.job_cores": job_cores,
+        "cpu.host_busy_cores": busy,
+        "cpu.other_cores": others,
+    }
+    return replace(made, values={**made.values, **{(name, "job"): value for name, value in values.items()}})
+
+
+@pytest.mark.parametrize(
+    ("others", "busy"), [(0.0, 0.5), (1.0, 1.5), (1.5, 1.79)], ids=["alone", "a core is idle", "a fifth is idle"]
+)
+def test_other_processes_that_leave_a_core_cost_nothing(others: float, busy: float) -> None:
+    alone, near = (found("DAT007", each) for each in (input_jobs.dat007(delay=0.0), beside(others, busy=busy)))
+    assert near.saving == alone.saving
+
+
+def test_beside_other_processes_a_job_gets_no_more_of_the_cores_than_now() -> None:
+    alone = found("DAT007", beside(0.0, busy=0.5)).saving
+    slow = found("DAT007", beside(0.4, busy=2.0, job_cores=1.6)).saving
+    assert alone is not None and slow is not None
+    best_s = 1.0 - alone.seconds_per_step[1]
+    assert 1.0 - slow.seconds_per_step[1] == pytest.approx(max(best_s, 0.8 * best_s / 0.8))
+    assert 1.0 - slow.seconds_per_step[0] == pytest.approx(1.25 * best_s / 0.8)
+    starved = run_rule(RULES["DAT007"], beside(1.6, busy=2.0, job_cores=0.4), Config())
+    assert starved == Clear("DAT007"), "without workers a step would take as long"
 
 
 def test_dat007_gives_back_at_best_what_workers_keep_the_training_thread_waiting() -> None:

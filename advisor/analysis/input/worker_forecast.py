@@ -16,6 +16,7 @@ from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, LOCK_TAKEN, WorkerFeed, WorkerModel
 from rn50_advisor.advisor.model.free_cores import Cores
+from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
 from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_AFFINITY_CORES,
     CPU_ALLOWED_CORES,
@@ -24,7 +25,12 @@ from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_JOB_CORES,
     CPU_OTHER_CORES,
 )
-from rn50_advisor.advisor.model.measures.input_measures import DATA_NETWORK_MOUNT, FETCH_HAND_OVER_S, LOADER_LOCK_SHARE
+from rn50_advisor.advisor.model.measures.input_measures import (
+    DATA_NETWORK_MOUNT,
+    FETCH_HAND_OVER_S,
+    LOADER_HELPER_SHARE,
+    LOADER_LOCK_SHARE,
+)
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import (
@@ -118,6 +124,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
         delay_s -= batches * made.delay_s
     delay_s = min(max(0.0, delay_s), 0.5 * busy_s)
     handed = known.values.get((FETCH_HAND_OVER_S, rank))
+    threads = with_helpers_s(1.0, known.values.get((LOADER_HELPER_SHARE, rank))) if made.workers else 1.0
     reads = made.reads or bool(known.values.get((DATA_NETWORK_MOUNT, rank)))
     return WorkerFeed(
         workers=made.workers,
@@ -138,7 +145,8 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
         moved_s=(0.0, 0.0) if made.workers else _moved(loader),
         prefetch=(loader.prefetch_factor if loader else None) or 2,
-        training_cores=_training_cores(model, made.cpu_s * batches, busy_s),
+        training_cores=_training_cores(model, threads * made.cpu_s * batches, busy_s),
+        threads=threads,
     )
 
 

@@ -45,6 +45,7 @@ class WorkerFeed:
     moved_s: tuple[float, float] = (0.0, 0.0)  # extra cost of a batch in a worker if this run had none, best and worst
     prefetch: int = 2
     training_cores: float = 1.0  # cores that the rank keeps busy between its fetches
+    threads: float = 1.0  # CPU seconds of all threads of a worker for each of the one that makes batches
 
     @property
     def alone_s(self) -> float:

@@ -91,7 +91,9 @@ def step_with_cheaper_batches(
         )
         for rank, feed in feeds.items()
     }
-    saved_s = sum((1 - remaining) * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
+    # helper threads compute for the thread that makes batches: what it is spared they are spared, too
+    made_s = sum(feed.threads * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
+    saved_s = (1 - remaining) * made_s
     saved_s /= model.step.hosts
     left_s = max(0.0, (model.step.job_cpu_s or 0.0) - saved_s)
     step = replace(model.step, job_cpu_s=None if model.step.job_cpu_s is None else left_s)

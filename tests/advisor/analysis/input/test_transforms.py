@@ -198,6 +198,14 @@ def test_cores_bound_what_cheaper_batches_give() -> None:
     assert found[1] >= (0.46 - 0.2) / 2.4 - 1e-9
 
 
+def test_helper_threads_of_workers_are_spared_what_the_batches_are_spared() -> None:
+    alone = feeds(2, 0.4, 0.06, job_cpu_s=0.86, allowed_cores=4.3)
+    helped = replace(alone, feeds={0: replace(alone.feeds[0], threads=2.0)})
+    unknown, known = (step_with_cheaper_batches(model, 0.1) for model in (alone, helped))
+    assert unknown is not None and unknown[0] == pytest.approx((0.86 - 0.36) / 4.3, rel=0.02)
+    assert known is not None and known[1] == pytest.approx(0.06, rel=0.02)
+
+
 def test_a_librarys_transform_has_the_line_that_makes_it() -> None:
     made = looked([{1: 3, 2: 7}] * 30)
     loader = {**LOADERS["loaders"][0], "dataset": {"class": "d.D", "length": 9, "transforms": ["GaussianBlur"]}}

@@ -18,8 +18,9 @@ updates the moments of the batch's rows alone, so compare the accuracy. Who want
 fused form (CMP014).
 
 Estimate: what the table takes of the optimizer's time, by its share of the elements, and the part of the backward pass that fills its
-gradient, less what sparse updates of the rows in use take. How long these take beside a dense update was measured, with
-gains of 1.07 to 24 times; the larger the gain, the wider its range.
+gradient, less what sparse updates of the rows in use take. Memory of gradients from 32 MiB on goes back to the kernel in each step: at
+best zero_grad is spared this as well. How long sparse updates take beside dense ones was measured, with gains of 1.07 to 106 times; the
+larger the gain, the wider its range.
 
 False alarms: none of weights that other layers share, or of tables whose rows are mostly used, since their gradients fill the rows. The
 rule is silent where sparse gradients would fail or compute something else: weight decay (AdamW has it by default),
@@ -41,7 +42,7 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, TABLE_EMPTY_ROWS
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, share
 from rn50_advisor.probes.documents.rank_documents import TableFacts
-from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.analysis_reading import model_of, taken_from
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -51,29 +52,45 @@ class _Cost:
     """(at best, at worst) in multiples of the dense update of one element.
 
     `table`: the sparse update of a table without rows; `row`: of each row more, and `width`: of each of the row's elements. `gradient`: an
-    element of the dense gradient, in the backward pass.
+    element of the dense gradient, in the backward pass; `freed`: of one whose memory goes back to the kernel.
     """
 
     table: tuple[float, float]
     row: tuple[float, float]
     width: tuple[float, float]
     gradient: tuple[float, float]
+    freed: tuple[float, float]
 
 
-# Measured on two cores with torch 2.14, mostly beside other work, in 48 pairs of trainings of 26 kinds on one or two threads: tables from
-# 100,000 x 8 to 4,000,000 x 32, and 26 of them, in batches of 256 to 4096 with 1 to 26 fields, below three sizes of dense layers. The dense
-# update of an element took 4 to 12 ns with Adam, 1.3 to 2.1 ns with its fused form, 4 to 8 ns with Adagrad, 0.4 to 0.9 ns with SGD; the
-# sparse update of a row 0.4 to 1.5 us with SparseAdam, 0.3 to 0.7 us with Adagrad, 0.12 to 0.3 us with SGD; an element of a dense gradient
-# 0.6 to 4 ns. With fewer than a fifth of the rows in use, gains were 0.9 to 24, and 37 of 45 lay in the range that is told.
+# Measured on two cores with torch 2.14: mostly beside other work, in 48 pairs of trainings of 26 kinds on one or two threads, tables from
+# 100,000 x 8 to 4,000,000 x 32, and 26 of them, in batches of 256 to 4096 with 1 to 26 fields, below three sizes of dense layers; and on
+# quiet cores, the steps of both in turns, for seven kinds on one and on two threads, and with a heap that keeps its memory. Of these 21
+# gains, 2.3 to 106, the ranges of these numbers hold 20 within 5 %. The dense update of an element took 2.6 to 12 ns with Adam, 1.3 to
+# 2.1 ns with its fused form, 2.8 to 8 ns with Adagrad, 0.2 to 0.9 ns with SGD; the sparse update of a row 0.4 to 1.5 us with SparseAdam,
+# 0.3 to 0.8 us with Adagrad, 0.1 to 0.4 us with SGD; an element of a dense gradient 0.2 to 4 ns, and 0.1 to 0.4 ns more in zero_grad
+# where its memory goes back to the kernel.
 _COSTS = {
-    "Adam": _Cost((10_000, 50_000), (25, 150), (0.5, 1), (0.3, 0.07)),
-    "fused Adam": _Cost((100_000, 300_000), (200, 600), (5, 10), (2, 1)),
-    "SGD": _Cost((20_000, 150_000), (60, 250), (2, 4), (5, 0.6)),
-    "Adagrad": _Cost((15_000, 40_000), (20, 100), (1, 2), (0.45, 0.1)),
+    "Adam": _Cost((10_000, 50_000), (60, 200), (0.5, 1), (0.3, 0.04), (0.07, 0)),
+    "fused Adam": _Cost((100_000, 300_000), (200, 600), (5, 10), (2, 1), (0.3, 0)),
+    "SGD": _Cost((20_000, 200_000), (150, 700), (2, 6), (7, 0.6), (1, 0)),
+    "Adagrad": _Cost((15_000, 60_000), (80, 240), (1, 2), (0.45, 0.06), (0.07, 0)),
 }
+_RETURNED_BYTES_MIN = 32 << 20  # glibc gives so much back to the kernel when it is freed
+_ELEMENT_BYTES = 4
 _SAME_NUMBERS = ("SGD", "Adagrad")  # with sparse gradients as with dense ones
 _WITH_SPARSE_FORM: Mapping[str, str] = {"Adam": "SparseAdam", "AdamW": "SparseAdam"}
-_GRADIENTS_MAX = (0.97, 0.85)  # of the backward pass: the rest of the model takes some of it
+_GRADIENTS_MAX = (0.97, 0.93)  # of the backward pass: the rest of the model takes some of it
+# What a backward pass takes beyond this many forward passes fills dense gradients: with sparse ones it took 0.8 to 1.3 forward passes.
+_BACKWARD_MAX = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Spared:
+    """Seconds of a step: of its backward pass, of giving gradients' memory back in zero_grad, and of the optimizer."""
+
+    gradients: float
+    freed: float
+    updates: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +110,19 @@ class _Dense:
     def _whole(self) -> int:
         return sum(map(_elements, self.tables))
 
-    def spared_s(self, case: Literal[0, 1]) -> tuple[float, float]:
-        """Seconds of the backward pass and of the optimizer that sparse gradients spare, at best (0) or at worst (1)."""
+    def spared_s(self, case: Literal[0, 1]) -> _Spared:
+        """Seconds that sparse gradients spare, at best (0) or at worst (1)."""
         # at best there is less to wait for, too
-        gradients, updates = 0.0, self.update_s + (self.waiting_s if case == 0 else 0.0)
+        gradients, freed, updates = 0.0, 0.0, self.update_s + (self.waiting_s if case == 0 else 0.0)
         element_s = updates / self._whole
         for table in self.tables:
             cost, used = _cost(table), (1.0 - _empty(table)) * table["rows"]
             gradients += element_s * cost.gradient[case] * _elements(table)
+            if _ELEMENT_BYTES * _elements(table) >= _RETURNED_BYTES_MIN:
+                freed += element_s * cost.freed[case] * _elements(table)
             sparse = cost.table[case] + used * (cost.row[case] + cost.width[case] * table["width"])
             updates -= element_s * sparse
-        return gradients, updates
+        return _Spared(gradients, freed, updates)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -162,9 +181,14 @@ def _takes_sparse(a: Analysis) -> bool:
 def _step_with(a: Analysis, found: Mapping[int, _Dense], case: Literal[0, 1]) -> float:
     model, changes = model_of(a), dict[tuple[int, str], float]()
     for rank, dense in found.items():
-        own, (gradients, updates) = model.own[rank], dense.spared_s(case)
-        changes[rank, "backward"] = own["backward"] - min(gradients, _GRADIENTS_MAX[case] * own["backward"])
-        changes[rank, "optimizer"] = own["optimizer"] - updates
+        own, spared, most = model.own[rank], dense.spared_s(case), dense.spared_s(0)
+        seen = own["backward"] - _BACKWARD_MAX * own["forward"]
+        gradients = min(max(spared.gradients, seen), most.gradients, _GRADIENTS_MAX[case] * own["backward"])
+        freed = min(spared.freed, _GRADIENTS_MAX[case] * (own["forward"] + own["gap"]))
+        for phase, seconds in taken_from(own, ("forward", "gap"), freed).items():
+            changes[rank, phase] = seconds
+        changes[rank, "backward"] = own["backward"] - gradients
+        changes[rank, "optimizer"] = own["optimizer"] - spared.updates
     step = model.step_if(changes)
     return model.at_best(step) if case == 0 else step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,3 +179,25 @@ def test_cmp019_counts_waiting_for_a_core_at_best() -> None:
     assert waits.saving.speedup[1] == pytest.approx(alone.saving.speedup[1])
     assert waits.saving.speedup[0] < alone.saving.speedup[0]
     assert waits.evidence[1].value == pytest.approx(0.4, abs=0.01)
+
+
+def with_phases(*, forward: float, backward: float, **given: Any) -> tuple[float, float]:
+    """A second of which the optimizer takes 0.7."""
+    made = cmp019(0.7, **given)
+    assert made.model is not None
+    own = {0: rank(forward=forward, backward=backward, optimizer=0.7)}
+    saving = found("CMP019", replace(made, model=replace(made.model, own=own))).saving
+    assert saving is not None
+    return saving.seconds_per_step
+
+
+def test_a_backward_pass_of_many_forward_passes_fills_the_gradient() -> None:
+    (usual, _), (long, _) = with_phases(forward=0.1, backward=0.2), with_phases(forward=0.05, backward=0.25)
+    # of three tenths of the update at most, the worst case takes 0.04 of it, or what is beyond three forward passes
+    assert usual == pytest.approx(with_phases(forward=0.15, backward=0.15)[0])
+    assert long - usual == pytest.approx(0.25 - 3 * 0.05 - 0.04 * 0.7, abs=0.003)
+
+
+def test_at_best_zero_grad_gives_no_memory_back_where_a_gradient_is_large() -> None:
+    few, many = (with_phases(forward=0.1, backward=0.2, rows=rows, elements=16 * rows) for rows in (500_000, 550_000))
+    assert many[1] - few[1] == pytest.approx(0.07 * 0.7, abs=0.015), "from 32 MiB on"

@@ -155,6 +155,16 @@ def test_the_cores_that_training_keeps_busy_are_what_the_batches_do_not() -> Non
     assert feed(fed(rows())).training_cores == 1.0
 
 
+def test_helper_threads_of_workers_compute_for_them_and_not_for_the_training() -> None:
+    made = [{**row, "number": n // 2} for n, row in enumerate(rows(80, wait=0, delay=0, wall=60))]
+    job = {("cpu.allowed_cores", "job"): series((0, 4.0)), ("job.cpu_s", "job"): steady_counter(2.4)}
+    helped = {("proc.cpu_s", f"pid:{pid}"): steady_counter(0.6) for pid in (200, 201)}
+    alone, beside = (feed(fed(made, own=plan(80), samples=samples)) for samples in (job, {**job, **helped}))
+    # 60 ms of CPU time for a batch, of 120 that two workers take in the 100 ms of a step, of which 90 are beside the wait
+    assert alone.threads == 1.0 and beside.threads == pytest.approx(2.0, rel=0.03)
+    assert beside.training_cores == pytest.approx(alone.training_cores - 60 / 90, rel=0.05)
+
+
 def crowded(dearer: float, count: int = 160) -> Recording:
     """A worker alone and two workers side by side, in turns of ten batches; side by side a batch takes more CPU time."""
     made, at = [], 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.edits.names import assignments, parameters
 from rn50_advisor.advisor.edits.origins import set_on_self
-from rn50_advisor.advisor.edits.syntax import Code, Function, inside, last_name
+from rn50_advisor.advisor.edits.syntax import Code, Function, Scope, inside, last_name
 
 _STEPS_MAX = 12  # names followed and expressions entered
 # Calls that make a text or a path of others, and nothing that keeps a position.
@@ -18,13 +18,13 @@ _TEXTS = frozenset({
     "resolve", "str", "with_suffix",
 })  # fmt: skip
 # Calls that open, read or build something, and classes.
-_OPENS = re.compile(r"_?(build|compile|connect|create|from|load|loads|open|parse|read)(_\w+)?$|[A-Z]\w*[a-z]\w*$")
+OPENS = re.compile(r"_?(build|compile|connect|create|from|load|loads|open|parse|read)(_\w+)?$|[A-Z]\w*[a-z]\w*$")
 _MADE_OF_PARTS = (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.List, ast.Dict, ast.Starred)
 
 
 def opens(name: str) -> bool:
     """True if a call of this name opens, reads or builds something, rather than draw a number, change or compute something."""
-    return bool(_OPENS.match(name))
+    return bool(OPENS.match(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,11 @@ class Values:
         owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
         return all(self.same(value, steps) for value in (*owner, *call.args, *(k.value for k in call.keywords)))
 
-    def set_once(self, node: ast.expr) -> bool:
-        """True for an attribute of the object that `__init__` alone sets."""
-        return isinstance(node, ast.Attribute) and _is_self(node.value) and self._set_by_init(node.attr)[0] is not None
-
     def _name(self, name: str, steps: int) -> bool:
         if self.function is None:
             values = assignments(self.code.tree, name)
             return _defined(self.code, name) or all(self.same(value, steps) for value in values)
-        bound = _bound(self.function, name)
+        bound = values_bound(self.function, name)
         if name in parameters(self.function):
             return name in self.constant and not bound
         if bound:
@@ -94,14 +90,16 @@ class Values:
             return False
         whole = node.value
         if isinstance(whole, ast.Attribute) and _is_self(whole.value):
-            return self.set_once(whole)
+            return self._set_by_init(whole.attr)[0] is not None
         if isinstance(whole, (ast.Attribute, ast.Subscript)):
             return self._part(whole, steps)
         if not isinstance(whole, ast.Name):
             return self.same(whole, steps)
         if whole.id == "sys":  # its streams move on
             return False
-        local = self.function is not None and (whole.id in parameters(self.function) or _bound(self.function, whole.id))
+        local = self.function is not None and (
+            whole.id in parameters(self.function) or values_bound(self.function, whole.id)
+        )
         return self._name(whole.id, steps) if local else len(assignments(self.code.tree, whole.id)) <= 1
 
     def _set_by_init(self, name: str) -> tuple[Function | None, list[ast.expr | None]]:
@@ -119,10 +117,10 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-def _bound(function: Function, name: str) -> list[ast.expr | None]:
-    """Values that a function binds to a name, by `=` or `with ... as`; None for each other binding."""
-    values = assignments(function, name)
-    for node in inside(function):
+def values_bound(scope: Scope, name: str) -> list[ast.expr | None]:
+    """Values that a function or module binds to a name, by `=` or `with ... as`; None for each other binding."""
+    values = assignments(scope, name)
+    for node in inside(scope):
         target = node.optional_vars if isinstance(node, ast.withitem) else None
         if isinstance(node, ast.withitem) and isinstance(target, ast.Name) and target.id == name:
             values[values.index(None)] = node.context_expr

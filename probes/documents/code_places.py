@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 from .bounded_numbers import Whole
 
 CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs"]
+ReadWhole = Literal["array", "dataset", "file"]
 
 
 class StackFrame(TypedDict):
@@ -19,6 +20,13 @@ class CollectionCall(TypedDict):
     """A call whose cost grows with a whole collection. `kind`: what it does with it; `call`: its name."""
 
     kind: CollectionWork
+    call: str
+
+
+class WholeRead(TypedDict):
+    """A read of a whole array, data set or file for each item, which is a part of it. `call`: its name."""
+
+    kind: ReadWhole
     call: str
 
 

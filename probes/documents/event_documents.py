@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from .bounded_numbers import Number, Whole
-from .code_places import CollectionCall, StackFrame, UserLine
+from .code_places import CollectionCall, ReadWhole, StackFrame, UserLine
 from .collective_documents import FlightDump
 from .rank_documents import MountFacts
 
@@ -102,8 +102,9 @@ class LeftRunning(TypedDict, total=False):
 class SampleMaking(TypedDict, total=False):
     """A sample of a thread that makes a batch. `callers`: the user's lines that called the innermost one, innermost first;
     `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
-    `repeats`: the call in which it does the same work for each item; `table`: the library of a table from which it takes a row;
-    `collection`: the call that goes through a whole collection; `collects`: its own code called the garbage collector.
+    `repeats`: the call in which it does the same work for each item; `whole`: what this call reads of which an item is a part;
+    `table`: the library of a table from which it takes a row; `collection`: the call that goes through a whole collection;
+    `collects`: its own code called the garbage collector.
     """
 
     user: UserLine | None
@@ -111,6 +112,7 @@ class SampleMaking(TypedDict, total=False):
     awaits: str | None
     asks: bool
     repeats: str
+    whole: ReadWhole
     table: str
     collection: CollectionCall
     collects: bool

@@ -118,8 +118,11 @@ def frequent_call(recording: Recording, steady: Mapping[int, RankSteps], kind: F
     samples, _ = _samples(recording, steady)
     name, found = _frequent(samples, kind)
     line = _line(found, samples)
-    through = found[0].data.get("collection") if found and kind == "collection" else None
-    return FrequentCall(name, line, through["kind"] if through else None) if name and line else None
+    if not name or line is None:
+        return None
+    through = found[0].data.get("collection") if kind == "collection" else None
+    whole = found[0].data.get("whole") if kind == "repeats" else None
+    return FrequentCall(name, line, through["kind"] if through else None, whole=whole)
 
 
 def repeated_call(recording: Recording, steady: Mapping[int, RankSteps]) -> FrequentCall | None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import bytes_, duration, number, share
-from rn50_advisor.probes.documents.code_places import CollectionWork
+from rn50_advisor.probes.documents.code_places import CollectionWork, ReadWhole
 
 PartKind = Literal["transform", "load", "rest"]
 FACT = "sample"
@@ -74,7 +74,8 @@ class SharedLock:
 @dataclass(frozen=True, slots=True)
 class FrequentCall:
     """A call such as `zipfile.ZipFile`, or a library such as `pandas`, in which stack samples found processes that make items. `work`: what
-    the call does with a whole collection, if it does; `computes`: it computes the same for all items, also at the lines `more`.
+    the call does with a whole collection, if it does; `whole`: what it reads of which an item is a part, if it does;
+    `computes`: it computes the same for all items, also at the lines `more`.
     """
 
     name: str
@@ -82,6 +83,7 @@ class FrequentCall:
     work: CollectionWork | None = None
     computes: bool = False
     more: tuple[SampleLine, ...] = ()
+    whole: ReadWhole | None = None
 
 
 @dataclass(frozen=True, slots=True)

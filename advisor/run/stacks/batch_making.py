@@ -15,6 +15,7 @@ from rn50_advisor.advisor.run.stacks.collection_calls import collection_call
 from rn50_advisor.advisor.run.stacks.repeated_calls import repeated_call
 from rn50_advisor.advisor.run.stacks.source_lines import source_line
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.advisor.run.stacks.whole_reads import whole_read
 from rn50_advisor.probes.documents.code_places import UserLine
 from rn50_advisor.probes.documents.event_documents import CountedMaking, SampleMaking
 from rn50_advisor.probes.documents.rank_documents import RankFacts
@@ -24,6 +25,7 @@ from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
 _DEFAULT_COLLATE = "default_collate"
 _CALLERS_MAX = 8
+_ADJACENT = 2  # frames of a library next to the user's line: a mapping's `get` and what it calls
 _REFUSALS_MAX = 3
 # Frames that wait for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
 # none of these: each worker has its own.
@@ -119,7 +121,10 @@ def _shown(stack: Sequence[Frame]) -> SampleMaking | None:
     if _asks(frames, user):
         found["asks"] = True
     # what a library calls in turn does not matter, and differs between the hundred stacks of a profile
-    if repeats := repeated_call(tuple(frames[max(0, len(_inside(frames, user)) - 1) :])):
+    depth = len(_inside(frames, user))
+    if whole := whole_read(tuple(frames[max(0, depth - _ADJACENT) :])):
+        found["repeats"], found["whole"] = whole["call"], whole["kind"]
+    elif repeats := repeated_call(tuple(frames[max(0, depth - 1) :])):
         found["repeats"] = repeats
     if user is not None and frames[0] is user and _COLLECTOR_CALLS.search(source_line(user.file, user.line)):
         found["collects"] = True

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.edits.constant_values import Values, opens
-from rn50_advisor.advisor.edits.names import assignments, parameters
+from rn50_advisor.advisor.edits.constant_values import OPENS, Values
+from rn50_advisor.advisor.edits.names import parameters
 from rn50_advisor.advisor.edits.syntax import Code, Function, dotted_name, last_name, parse_code
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
-# An array of an .npz file is read and unpacked whole each time that it is asked for.
-_MEMBER = "numpy.load(...)[...]"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class Running:
     """A frame of the user's with the source of its function."""
 
     frame: Frame
@@ -38,46 +37,22 @@ def repeated_call(frames: tuple[Frame, ...]) -> str | None:
     or builds something, and all its arguments are the same for each item.
     """
     depth = next((n for n, frame in enumerate(frames) if is_user_file(frame.file)), None)
-    running = None if depth is None else _running(frames[depth])
+    running = None if depth is None else running_at(frames[depth])
     if depth is None or running is None:
         return None
     callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
-    if depth and _is_member_of_archive(frames[depth - 1]):
-        return _MEMBER if _is_kept(running) else None
-    call = _called(running, frames[depth - 1].function if depth else None)
+    call = called(running, frames[depth - 1].function if depth else None)
     if call is None or not _each_time(running, call):
         return None
-    values = Values(running.code, running.function, _constant_parameters(running, callers))
-    return dotted_name(call.func) if values.same_call(call) else None
+    return dotted_name(call.func) if values_of(running, callers).same_call(call) else None
 
 
-def _is_member_of_archive(frame: Frame) -> bool:
-    return "/numpy/lib/" in frame.file and "npyio" in frame.file and frame.function.endswith("__getitem__")
+def values_of(running: Running, callers: Sequence[Frame]) -> Values:
+    """The values of a function's expressions, with parameters that its callers set to the same for each item."""
+    return Values(running.code, running.function, _constant_parameters(running, callers))
 
 
-def _is_kept(running: _Running) -> bool:
-    """True if what the line takes parts of is an attribute that `__init__` alone sets: other archives may be opened for each item."""
-    line = running.frame.line
-    parts = [
-        node
-        for node in ast.walk(running.function)
-        if isinstance(node, ast.Subscript) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    values = Values(running.code, running.function)
-    whole = [_whole(running.function, part) for part in parts]
-    return bool(whole) and all(values.set_once(each) for each in whole)
-
-
-def _whole(function: Function, node: ast.expr) -> ast.expr:
-    """What a line takes parts of: `self.archives` for `archive["x"][n]` after `archive = self.archives[at]`."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    made = assignments(function, node.id) if isinstance(node, ast.Name) else []
-    [value] = made if len(made) == 1 else [None]
-    return _whole(function, value) if isinstance(value, ast.Subscript) else node
-
-
-def _running(frame: Frame) -> _Running | None:
+def running_at(frame: Frame) -> Running | None:
     text = "".join(source_lines(frame.file))
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
@@ -88,15 +63,15 @@ def _running(frame: Frame) -> _Running | None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.lineno <= frame.line <= (node.end_lineno or 0)
     ]
-    return _Running(frame, code, max(around, key=lambda node: node.lineno)) if around else None
+    return Running(frame, code, max(around, key=lambda node: node.lineno)) if around else None
 
 
-def _called(running: _Running, inner: str | None) -> ast.Call | None:
-    """The call at the frame's line that is being executed. `inner`: the function that it has called; None for one without a frame, in C."""
+def called(running: Running, inner: str | None, names: re.Pattern[str] = OPENS) -> ast.Call | None:
+    """The call of such a name at the frame's line that is being executed. `inner`: the function that it has called; None for one in C."""
     line = running.frame.line
     calls = [call for call in running.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
     calls = [call for call in calls if running.function in running.code.functions_around(call)[:1]]
-    opening = [call for call in calls if opens(last_name(call.func) or "")]
+    opening = [call for call in calls if names.match(last_name(call.func) or "")]
     if inner is not None and len(calls) > 1:
         opening = [call for call in opening if _is_call_of(call, inner)]
     elif len(calls) != 1:
@@ -112,7 +87,7 @@ def _is_call_of(call: ast.Call, inner: str) -> bool:
     return name == function or (function in _CONSTRUCTORS and name[:1].isupper())
 
 
-def _each_time(running: _Running, call: ast.Call) -> bool:
+def _each_time(running: Running, call: ast.Call) -> bool:
     """False for a call that a generator makes once, before its items."""
     generator = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(running.function))
     return not generator or any(
@@ -121,24 +96,32 @@ def _each_time(running: _Running, call: ast.Call) -> bool:
     )
 
 
-def _constant_parameters(running: _Running, callers: Sequence[Frame]) -> frozenset[str]:
+def _constant_parameters(running: Running, callers: Sequence[Frame]) -> frozenset[str]:
     """Parameters that the user's code next outside sets to the same value for each item; none of the function that a library calls."""
-    caller = _running(callers[0]) if callers and is_user_file(callers[0].file) else None
-    call = _called_by_user(caller, running.function.name) if caller is not None else None
+    caller, given = given_by_caller(running, callers)
+    if caller is None:
+        return frozenset()
+    values = values_of(caller, callers[1:])
+    return frozenset(name for name in parameters(running.function) if name not in given or values.same(given[name]))
+
+
+def given_by_caller(running: Running, callers: Sequence[Frame]) -> tuple[Running | None, dict[str, ast.expr]]:
+    """The user's function next outside, and the arguments that it hands over; None where the code does not show them."""
+    caller = running_at(callers[0]) if callers and is_user_file(callers[0].file) else None
+    call = call_by_user(caller, running.function.name) if caller is not None else None
     starred = call is not None and any(
         a.arg is None if isinstance(a, ast.keyword) else isinstance(a, ast.Starred)
         for a in (*call.args, *call.keywords)
     )
     if caller is None or call is None or starred:
-        return frozenset()
-    values = Values(caller.code, caller.function, _constant_parameters(caller, callers[1:]))
+        return None, {}
     names = parameters(running.function)
     given = dict(zip(names[1 if names[:1] in (["self"], ["cls"]) else 0 :], call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    return frozenset(name for name in names if name not in given or values.same(given[name]))
+    return caller, given | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
 
 
-def _called_by_user(caller: _Running, name: str) -> ast.Call | None:
+def call_by_user(caller: Running, name: str) -> ast.Call | None:
+    """The only call of a function of this name at the frame's line."""
     line = caller.frame.line
     calls = [call for call in caller.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
     found = [call for call in calls if last_name(call.func) == name]

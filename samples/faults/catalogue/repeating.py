@@ -16,7 +16,58 @@ def clips(*arguments: str) -> Job:
     return Job("faults/jobs/input/clips.py", arguments, ranks=0, start="one by one")
 
 
+def unpacked(*arguments: str) -> Job:
+    """A small net on images that lie together in files, 16 per batch."""
+    return Job("faults/jobs/input/unpacked.py", arguments, ranks=0, start="one by one")
+
+
 SCENARIOS = (
+    fault(
+        "array-unpacked-for-each-item",
+        REPEATING[0],
+        unpacked("--steps=150"),
+        line='torch.from_numpy(self.archive["images"][at])',
+        says="reads a whole array",
+        fixed=unpacked("--kept", "--steps=2000"),
+    ),
+    fault(
+        "array-unpacked-for-each-item-by-two-workers",
+        REPEATING[0],
+        unpacked("--workers=2", "--steps=200"),
+        line='torch.from_numpy(self.archive["images"][at])',
+        says="reads a whole array",
+        fixed=unpacked("--workers=2", "--kept", "--steps=2000"),
+    ),
+    fault(
+        "array-unpacked-beside-other-work",
+        REPEATING,
+        unpacked("--length=64", "--wide=4096", "--steps=250"),
+        strength="just above",
+        noted=REPEATING[:1],
+        remedy=Remedy(job=unpacked("--length=64", "--wide=4096", "--kept", "--steps=250"), promise=promised(REPEATED)),
+        note="about half of an item",
+    ),
+    Scenario(
+        name="arrays-of-their-own",
+        job=unpacked("--layout=own", "--steps=1000"),
+        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=(*REPEATING[1:], "CPU006")),
+        strength="just below",
+        note="each item unpacks an array of its own",
+    ),
+    fault(
+        "shard-read-for-each-item",
+        REPEATING[0],
+        unpacked("--layout=shards", "--steps=300"),
+        line="images: Tensor = torch.load(path)",
+        says="reads a whole file of many items",
+        fixed=unpacked("--layout=shards", "--kept", "--steps=2000"),
+    ),
+    Scenario(
+        name="shards-that-are-kept",
+        job=unpacked("--layout=shards", "--kept", "--steps=1500"),
+        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=(*REPEATING[1:], "DAT016", "CPU006")),
+        strength="just below",
+    ),
     fault(
         "filters-computed-for-each-clip",
         REPEATING[0],

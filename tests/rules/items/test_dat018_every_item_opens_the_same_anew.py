@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rn50_advisor.advisor.model.findings import NotMeasured, Where
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.probes.documents.code_places import ReadWhole
 from rule_cases import SCRIPT, without
 from rule_runs import RULES, found
 from rule_table import Table, waits
@@ -74,3 +76,17 @@ def test_computing_is_done_once_in_init() -> None:
     fix = finding.fixes[0]
     assert fix.where == Where(SCRIPT, 14) and "also Clips.__getitem__ (train.py:13)" in fix.title
     assert "__init__" in fix.change and "lru_cache" in fix.change
+
+
+@pytest.mark.parametrize(
+    ("whole", "says", "fix"),
+    [
+        ("array", "a whole array for every item", 'np.load(path)["images"]'),
+        ("dataset", "a whole data set for every item", "without [:]"),
+        ("file", "a whole file of many items for every item", "lru_cache"),
+    ],
+)
+def test_what_is_read_whole_is_read_once(whole: ReadWhole, says: str, fix: str) -> None:
+    finding = found("DAT018", dat018(repeated=replace(CALL, name="load", whole=whole)))
+    assert finding.title == f"Data loading: load reads {says}" and fix in finding.fixes[0].change
+    assert "reading a whole" in finding.evidence[0].note and finding.fixes[0].where == Where(SCRIPT, 12)

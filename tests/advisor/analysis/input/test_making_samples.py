@@ -65,6 +65,11 @@ def test_the_share_of_samples_in_a_repeated_call_and_its_line() -> None:
     assert (none.get("loader.repeated_share"), none.repeated) == (0.0, None)
 
 
+def test_what_the_call_reads_whole() -> None:
+    found = looked([None] * 8, repeats="torch.load", whole="file").repeated
+    assert found is not None and (found.name, found.whole) == ("torch.load", "file")
+
+
 def test_the_share_of_samples_inside_a_table_and_its_line() -> None:
     found = looked([None] * 8, table="pandas")
     assert (found.get("loader.table_share"), found.get("loader.repeated_share")) == (1.0, 0.0)

@@ -165,46 +165,6 @@ def test_a_function_that_calls_itself_a_thousand_times_is_followed_only_so_far(t
     assert repeated_call(tuple(frames)) is None
 
 
-NPZ = """
-class Stations:
-    def __init__(self, paths):
-        self.archives = [np.load(path) for path in paths]
-    def __getitem__(self, i):
-        return self.archives[i % 9]["waves"][i] # 0
-"""
-
-
-@pytest.mark.parametrize(
-    ("file", "function"),
-    [("/numpy/lib/_npyio_impl.py", "NpzFile.__getitem__"), ("/numpy/lib/npyio.py", "__getitem__")],
-    ids=["NumPy 2, Python 3.11", "NumPy 1, Python 3.10"],
-)
-def test_an_array_that_is_unpacked_anew_for_each_item(tmp_path: Path, file: str, function: str) -> None:
-    unpacked = Frame(function, f"{LIBRARY}/site-packages{file}", 250)
-    assert found(tmp_path, NPZ, unpacked, "Stations.__getitem__") == "numpy.load(...)[...]"
-    named = NPZ.replace(
-        "        return self.archives[i % 9]", "        archive = self.archives[i % 9]\n        return archive"
-    )
-    assert found(tmp_path, named, unpacked, "Stations.__getitem__") == "numpy.load(...)[...]"
-    assert found(tmp_path, NPZ, "NpzFile.__getitem__", "Stations.__getitem__") is None, "not NumPy's"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        NPZ.replace("self.archives[i % 9]", "np.load(self.paths[i])"),
-        NPZ.replace("self.archives[i % 9]", "self.opened(i)"),
-        NPZ.replace("        return self.archives[i % 9]", "        archive = self.opened(i)\n        return archive"),
-        NPZ + "    def open(self, i):\n        self.archives = [np.load(self.paths[i])]\n",
-        NPZ.replace("(self, i)", "(self, i, archive)").replace("self.archives[i % 9]", "archive"),
-    ],
-    ids=["opened here", "by a call", "before", "by another method", "handed over"],
-)
-def test_an_archive_that_may_be_another_for_each_item_is_none(tmp_path: Path, text: str) -> None:
-    unpacked = Frame("NpzFile.__getitem__", f"{LIBRARY}/site-packages/numpy/lib/_npyio_impl.py", 250)
-    assert found(tmp_path, text, unpacked, "Stations.__getitem__") is None
-
-
 NESTED = """
 from torchvision import transforms as T
 class Pictures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import textwrap
@@ -53,8 +54,11 @@ def explain(rule: str | None) -> None:
 @click.option(
     "--needs", is_flag=True, help='Show the measurements each needs; without one of them it answers "not measured".'
 )
+@click.option(
+    "--calibration", is_flag=True, help="Show how well each has foretold its gains in this user's trials (see try)."
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) -> None:
+def rules(*, family: str | None, named: str | None, needs: bool, calibration: bool, as_json: bool) -> None:
     """List the rules and the severity of their findings. FAMILY: the letters of their ids, or a word of what these are about.
 
     \b
@@ -64,7 +68,9 @@ def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) 
     from rn50_advisor.rules.registry import all_rules
 
     every = of_family(all_rules(), family or named or "")
-    if as_json:
+    if calibration:
+        show_calibration(every if family or named else None, as_json=as_json)
+    elif as_json:
         rows = [
             {"id": r.id, "name": r.name, "family": _letters(r), "severities": r.severities, "needs": sorted(r.needs)}
             for r in every
@@ -75,6 +81,23 @@ def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) 
             [*listing(every, needs=needs), *([[], severity_note()] if sys.stdout.isatty() and not needs else [])],
             sys.stdout,
         )
+
+
+def show_calibration(asked: Sequence[Rule] | None, *, as_json: bool) -> None:
+    """How well these rules have foretold in the trials that are kept. `asked`: None for all, also those that are not installed now."""
+    from rn50_advisor.advisor.model.trials import rule_records
+    from rn50_advisor.advisor.report.trials.history_text import calibration_lines
+    from rn50_advisor.advisor.store.trial_history import history_file, read
+
+    file = history_file(os.environ)
+    past = read(file) if file else []
+    if asked is not None:
+        names = {rule.id for rule in asked}
+        past = [trial for trial in past if trial.rule in names]
+    if as_json:
+        click.echo(json.dumps([record.as_json() for record in rule_records(past)], indent=2))
+    else:
+        paint(calibration_lines(past), sys.stdout)
 
 
 def of_family(every: Sequence[Rule], asked: str) -> list[Rule]:

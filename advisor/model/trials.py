@@ -14,8 +14,9 @@ A ratio is {speedup, lo, hi, pairs}: the speed with the change over the speed wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal, get_args
 
 SCHEMA = "rn50-advisor/try/1"
@@ -182,3 +183,59 @@ class PastTrial:
         if self.predicted is None or self.measured is None or self.outcome not in ("faster", "no_gain"):
             return None
         return self.predicted.lo <= self.measured.speedup <= self.predicted.hi
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """How well a rule has foretold its gains. `error`: median of measured over likely speed-up; None where none was likely."""
+
+    rule: str
+    faster: int
+    no_gain: int
+    undecided: int
+    compared: int  # decided trials of a prediction
+    inside: int  # of these, within the predicted range
+    error: float | None
+
+    @property
+    def tried(self) -> int:
+        return self.faster + self.no_gain + self.undecided
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "tried": self.tried,
+            "faster": self.faster,
+            "no_gain": self.no_gain,
+            "undecided": self.undecided,
+            "compared": self.compared,
+            "inside": self.inside,
+            "error": self.error,
+        }
+
+
+def rule_records(past: Iterable[PastTrial]) -> list[RuleRecord]:
+    """One for each rule, in the order of their ids."""
+    by_rule: dict[str, list[PastTrial]] = {}
+    for trial in past:
+        by_rule.setdefault(trial.rule, []).append(trial)
+    return [_record(rule, by_rule[rule]) for rule in sorted(by_rule)]
+
+
+def _record(rule: str, trials: list[PastTrial]) -> RuleRecord:
+    outcomes = [trial.outcome for trial in trials]
+    compared = [trial for trial in trials if trial.is_foretold is not None]
+    errors = [
+        trial.measured.speedup / trial.predicted.likely
+        for trial in compared
+        if trial.measured and trial.predicted and trial.predicted.likely
+    ]
+    return RuleRecord(
+        rule,
+        outcomes.count("faster"),
+        outcomes.count("no_gain"),
+        outcomes.count("undecided"),
+        len(compared),
+        sum(trial.is_foretold is True for trial in compared),
+        median(errors) if errors else None,
+    )

@@ -29,10 +29,10 @@ WIDTH = 80
 _WIDE = 104  # columns from which on the likely gain stands beside the predicted range
 _KNOB_MIN = 16
 _REFUSED_SHOWN = 5  # on a terminal
-_CHANGES_SHOWN = 12
+_CHANGES_SHOWN = 8
 # A page of try stays below 100 KB: its dress and script are 35, and diffs and data are bounded.
-_DIFFS_CHARS = 8_000  # each line takes three times that
-_DATA_CHARS = 20_000
+_DIFFS_CHARS = 5_000  # each line takes three times that
+_DATA_CHARS = 15_000
 _TONES: dict[Outcome, Tone] = {"faster": "good", "no_gain": "", "undecided": "unclear", "refused": "unclear"}
 _BARS = "Speed with the change over the speed without. The whisker is the interval that was measured."
 

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,8 +17,10 @@ from rn50_advisor.advisor.model.findings import Clear
 from rn50_advisor.advisor.model.measures import MEASURES
 from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
 from rn50_advisor.advisor.report.styled_lines import plain
+from rn50_advisor.advisor.store.trial_history import keep
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule, Threshold
+from trial_samples import PAST
 
 DOC = """The disk is asleep.
 
@@ -132,7 +135,7 @@ def test_ids_are_coloured_on_a_terminal_that_wants_it(
     written = io.StringIO()
     monkeypatch.setattr(written, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdout", written)
-    rules.callback(family="DSK", named=None, needs=False, as_json=False)  # type: ignore[misc]
+    rules.callback(family="DSK", named=None, needs=False, calibration=False, as_json=False)  # type: ignore[misc]
     assert ("\x1b[" in written.getvalue()) == coloured and "DSK001" in written.getvalue()
 
 
@@ -159,3 +162,15 @@ def test_an_unknown_rule_is_refused_with_those_that_are_near(asked: str, hint: s
 def test_without_a_rule_all_are_listed() -> None:
     shown = CliRunner().invoke(explain, []).stdout
     assert shown.startswith(plain(listing(all_rules()))) and shown.endswith("rn50-advisor explain RULE says more.\n")
+
+
+def test_rules_say_how_well_they_have_foretold_on_this_machine(tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    assert "no trial is kept" in CliRunner().invoke(rules, ["--calibration"], env=state).output
+    keep(PAST, tmp_path / "rn50-advisor" / "trials.jsonl")
+    said = CliRunner().invoke(rules, ["--calibration"], env=state).output
+    assert "1 of 3 gains measured on this machine" in said and "DAT003" in said and "CMP014" in said
+    one = CliRunner().invoke(rules, ["data", "--calibration"], env=state).output
+    assert "DAT003" in one and "CMP014" not in one
+    (record,) = json.loads(CliRunner().invoke(rules, ["DAT", "--calibration", "--json"], env=state).output)
+    assert (record["rule"], record["compared"], record["inside"]) == ("DAT003", 2, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trial_samples as samples
-from rn50_advisor.advisor.model.trials import PastTrial, Predicted, Tried, from_json
+from rn50_advisor.advisor.model.trials import PastTrial, Predicted, Tried, from_json, rule_records
 
 
 @pytest.mark.parametrize("made", [samples.several, samples.without_gain, samples.undecided, samples.nothing_tried])
@@ -73,3 +73,21 @@ def test_the_best_is_the_largest_gain_that_was_measured() -> None:
 )
 def test_only_decided_trials_say_how_well_was_foretold(past: PastTrial, foretold: bool | None) -> None:
     assert past.is_foretold is foretold
+
+
+def test_a_rule_is_counted_by_outcome_and_compared_where_it_was_decided() -> None:
+    records = {record.rule: record for record in rule_records(samples.PAST)}
+    assert list(records) == ["CMP014", "COM004", "DAT003"]
+    workers = records["DAT003"]
+    assert (workers.tried, workers.faster, workers.compared, workers.inside) == (2, 2, 2, 1)
+    assert workers.error == pytest.approx((1.523 / 1.45 + 1.523 / 1.8) / 2)
+    assert records["COM004"].as_json() == {
+        "rule": "COM004",
+        "tried": 1,
+        "faster": 0,
+        "no_gain": 0,
+        "undecided": 1,
+        "compared": 0,
+        "inside": 0,
+        "error": None,
+    }

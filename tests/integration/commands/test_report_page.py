@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 
 import report_samples as samples
+import trial_samples
 from document_samples import every_block
 from rn50_advisor.advisor.model.history import History, compared
 from rn50_advisor.advisor.model.report import Report, TimelinePoint
+from rn50_advisor.advisor.model.trials import Tried
 from rn50_advisor.advisor.report import document_html, render
+from rn50_advisor.advisor.report.trials import trial_pages
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [pytest.mark.chromium, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
@@ -182,7 +186,10 @@ def test_the_console_is_empty_and_nothing_is_cut_off(name: str, width: int, tmp_
 
 
 def looked_at(report: Report, folder: Path, *options: str, width: int = 1400) -> Any:
-    source = render(report, "html").encode("utf-8", "replace").decode()
+    return seen(render(report, "html").encode("utf-8", "replace").decode(), folder, *options, width=width)
+
+
+def seen(source: str, folder: Path, *options: str, width: int) -> Any:
     shown, console = shown_by_chromium(AROUND.format(width=width, page=html.escape(source)), folder, *options)
     answer = re.search('data-found="([^"]*)"', shown)
     assert console == [] and answer, (console, shown[-500:])
@@ -209,6 +216,17 @@ def test_tables_of_other_results_are_whole_on_a_phone(width: int, tmp_path: Path
     assert console == [] and answer, shown[-500:]
     found = json.loads(html.unescape(answer[1]))
     assert found["sideways"] <= 0 and (found["hidden"] == 0 or width > 400)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("made", [trial_samples.several, trial_samples.undecided])
+def test_a_page_of_trials_is_whole_and_its_changes_can_be_copied(
+    made: Callable[[], Tried], width: int, tmp_path: Path
+) -> None:
+    found = seen(trial_pages.render(made(), "html"), tmp_path, width=width)
+    assert found["sideways"] <= 0 and found["cut"] == [] and found["faint"] == []
+    copies = sum(bool(trial.change) + bool(trial.diff) for trial in made().trials if trial.outcome == "faster")
+    assert found["buttons"] == found["boxes"] == copies
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -1,0 +1,1 @@
+"""What the process of a trial does before it becomes the job: it cuts itself off from the user's files."""

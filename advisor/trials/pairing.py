@@ -16,6 +16,7 @@ from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
 TURN_S = 0.5  # equal jobs were 0.95 to 1.05 times as fast as one another in turns of half a second, 0.81 to 1.35 in turns of two seconds
 WINDOW_S = 2.0  # of computing, the shortest that is compared
 WINDOW_STEPS = 8
+SETTLING_TURNS = 2  # not measured: workers have filled their queues while the training process came to rest
 WARM_STEPS = 10  # allocators, autotuning, first batches of workers
 WARM_S = 2.0
 FIRST_STEPS_WITHIN_S = 300.0
@@ -92,7 +93,10 @@ def in_turns(base: Side, changed: Side, deadline_s: float) -> Iterator[list[floa
     While one job computes, every process of the other is stopped. Raises TrialFailed, or OutOfTime.
     """
     window_s = window_of(changed.start(deadline_s), base.progress())
-    base.resume_here()
+    for side in (base, changed) * SETTLING_TURNS:
+        _turn(side, window_s, deadline_s)
+    for side in (base, changed):
+        side.resume_here()
     computed_s = 0.0
     for look in LOOKS:
         due_s, most_s = look * window_s, _TURNS_MAX * look * window_s

@@ -57,6 +57,8 @@ def fitted(knob: str, width: int) -> str:
     """The change in at most so many columns: without the names of the calls, if need be, and then cut."""
     if len(knob) <= width:
         return knob
+    _, inside, arguments = knob.partition("(..., ")
+    knob = arguments.removesuffix(")") if inside else knob
     parts = [part.partition("=") for part in knob.split(", ")]
     shorter = ", ".join(f"{name.rpartition('.')[2]}{sign}{value}" for name, sign, value in parts)
     return fmt.shorten(shorter if "=" in shorter else knob, width)

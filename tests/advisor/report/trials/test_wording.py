@@ -61,6 +61,8 @@ def test_what_to_know_before_one_keeps_it(trial: Trial, words: str) -> None:
         ("DataLoader.num_workers=2", 20, "num_workers=2"),
         ("DataLoader.num_workers=2, DataLoader.prefetch_factor=4", 33, "num_workers=2, prefetch_factor=4"),
         ("torch.set_num_threads(2)", 20, "torch.set_num_threa…"),
+        ("DataLoader(..., num_workers=2, pin_memory=True)", 31, "num_workers=2, pin_memory=True"),
+        ("DataLoader(..., num_workers=2, persistent_workers=True)", 20, "num_workers=2, pers…"),
     ],
 )
 def test_a_change_fits_its_column(knob: str, width: int, shown: str) -> None:

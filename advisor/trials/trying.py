@@ -56,6 +56,8 @@ class Trying:
         self._began_s = time.monotonic()
         self._deadline_s = self._began_s + settings.budget_s
         self._keeper: Keeper | None = None
+        self.torch = ""  # version, as the ranks tell it
+        self.device = "CPU"  # what trains
         self._alone = ""  # why two jobs cannot share the machine; empty: they can
 
     def run(self, report: Report | None = None) -> Tried:
@@ -67,6 +69,8 @@ class Trying:
             self._base.start(self._deadline_s)
             report = report or self._verdict()
             samples_per_s = self._samples_per_s()
+            self.torch = self._torch_version()
+            self.device = next((gpu.name for gpu in report.gpus if gpu.ranks), self.device)
             self._alone = self._why_alone()
             if self._alone:
                 self._base.end()
@@ -127,6 +131,10 @@ class Trying:
         if progress is None or not progress.in_samples:
             return None
         return sum(float(rank.work[-1] / rank.seconds[-1]) for rank in progress.ranks)
+
+    def _torch_version(self) -> str:
+        recording = self._base.job.recording() if self._base.job else None
+        return next((facts.get("torch") or "" for facts in recording.facts.values()), "") if recording else ""
 
     def _why_alone(self) -> str:
         assert self._base.job is not None

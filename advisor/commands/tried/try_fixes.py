@@ -9,8 +9,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +20,9 @@ from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
+
+if TYPE_CHECKING:
+    from rn50_advisor.advisor.model.trials import Tried
 
 _COMMAND = "rn50_advisor.try.command"
 _EXAMPLE = "rn50-advisor try -- python train.py"
@@ -85,6 +90,9 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     is_flag=True,
     help="Try even where what the job writes cannot be kept away from your files: it then writes as always, several times.",
 )
+@click.option(
+    "--history", is_flag=True, help="Run nothing: print the trials of this machine so far, predicted against measured."
+)
 @result_output.format_option()
 @result_output.output_option
 @common_options.run_dir
@@ -97,6 +105,7 @@ def try_(
     rules: tuple[str, ...],
     budget: float,
     allow_writes: bool,
+    history: bool,
     format_: str | None,
     output: Path | None,
     run_dir: Path,
@@ -111,6 +120,9 @@ def try_(
     rn50-advisor try -- torchrun --nproc_per_node=2 train.py --epochs 1
     rn50-advisor try latest --fix DAT003 --budget 5m -- python train.py
     """
+    if history:
+        show_history()
+        return
     command: tuple[str, ...] = context.meta[_COMMAND]
     if not command:
         raise UsageError("no command to try", f"put it behind two dashes: {_EXAMPLE}")
@@ -118,10 +130,9 @@ def try_(
         raise AdvisorError(f"try needs Linux, this is {sys.platform}")
     refuse_elsewhere(command)
     result_output.check_writable(output)
-    from rn50_advisor.advisor.report.trials.trial_pages import document
-
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
+    from rn50_advisor.advisor.report.trials.trial_pages import document
     from rn50_advisor.advisor.trials.containment import CannotContain, Containment, choose
     from rn50_advisor.advisor.trials.trying import Settings, Trying
     from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -139,8 +150,28 @@ def try_(
                 raise
             containment = None
         settings = Settings(command, folder, budget, containment, rules=rules)
-        tried = Trying(settings, lambda recording: diagnose(recording, thresholds), _tell).run(report)
+        trying = Trying(settings, lambda recording: diagnose(recording, thresholds), _tell)
+        tried = trying.run(report)
+    _keep(tried, trying.torch, trying.device)
     result_output.show(tried, result_output.chosen(format_, output), output, document)
+
+
+def show_history() -> None:
+    from rn50_advisor.advisor.report.styled_lines import paint
+    from rn50_advisor.advisor.report.trials.history_text import history_lines
+    from rn50_advisor.advisor.store.trial_history import history_file, read
+
+    file = history_file(os.environ)
+    paint(history_lines(read(file) if file else []), sys.stdout)
+
+
+def _keep(tried: Tried, torch: str, device: str) -> None:
+    """Keeps how well rules have foretold, for `try --history` and `rules --calibration`. Where that cannot be written, nothing is kept."""
+    from rn50_advisor.advisor.store.trial_history import history_file, keep, past_trials
+
+    file = history_file(os.environ)
+    if file is not None:
+        keep(past_trials(tried, day=f"{datetime.now():%Y-%m-%d}", torch=torch, device=device), file)
 
 
 def refuse_elsewhere(command: Sequence[str]) -> None:

@@ -48,7 +48,7 @@ def test_a_slow_data_set_gets_a_worker_and_no_file_of_the_job_changes(tmp_path: 
     before = state(job)
     result = tmp_path / "tried.json"
     command = [sys.executable, "-m", "rn50_advisor.advisor.cli", "try", "--budget", "120s", "-o", str(result)]
-    environment = {**os.environ, "OWNER_OF_THIS_TEST": str(os.getpid())}
+    environment = {**os.environ, "OWNER_OF_THIS_TEST": str(os.getpid()), "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(
         [*command, "--", sys.executable, "train.py"],
         cwd=job,
@@ -65,6 +65,8 @@ def test_a_slow_data_set_gets_a_worker_and_no_file_of_the_job_changes(tmp_path: 
     assert tried["best"] == "DAT003"
     assert workers["measured"]["lo"] > 1.2, "a worker sleeps while the model computes"
     assert state(job) == before
+    kept = (tmp_path / "state" / "rn50-advisor" / "trials.jsonl").read_text()
+    assert '"DAT003"' in kept and str(job) not in kept
     mark = b"OWNER_OF_THIS_TEST=%d" % os.getpid()
     left = [
         process for process in psutil.process_iter() if process.pid != os.getpid() and mark in _environment(process)

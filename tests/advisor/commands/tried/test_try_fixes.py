@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner, Result
 
+import trial_samples as samples
 from rn50_advisor.advisor.commands.tried.try_fixes import refuse_elsewhere, try_
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
+from rn50_advisor.advisor.model.trials import Tried
+from rn50_advisor.advisor.store.trial_history import history_file, keep, past_trials
 
 
 def call(*arguments: str) -> Result:
@@ -20,7 +25,17 @@ def test_without_a_command_behind_dashes_it_says_where_to_put_it(arguments: tupl
     assert "two dashes" in done.exception.hint
 
 
-def test_options_may_stand_before_and_behind_the_run(tmp_path: object) -> None:
+def test_the_history_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert "no trial is kept" in " ".join(call("--history").output.split())
+    trial = samples.WORKERS
+    file = history_file({"XDG_STATE_HOME": str(tmp_path)})
+    assert file is not None
+    keep(past_trials(Tried((trial,), ("python",)), day="2026-11-30", torch="2.9.0", device="CPU"), file)
+    assert trial.rule in call("--history").output
+
+
+def test_options_may_stand_before_and_behind_the_run(tmp_path: Path) -> None:
     done = call(
         "--budget", "90s", "no-such-run", "--fix", "DAT003,h2d001", "--run-dir", str(tmp_path), "--", "python", "--fix"
     )

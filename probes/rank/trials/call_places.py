@@ -21,7 +21,11 @@ class CallPlace:
     """`file` None: the call may be anywhere in the job or in its libraries."""
 
     def __init__(self, file: Any, line: Any) -> None:
-        self.file = os.path.realpath(file) if isinstance(file, str) and file else None
+        try:
+            self._folder = os.getcwd()  # names of code may be relative to it; the job may leave it later
+        except OSError:
+            self._folder = os.sep  # it was deleted
+        self.file = self._whole(file) if isinstance(file, str) and file else None
         self.line = int(line) if line else 0
         self._same: dict[str, bool] = {}  # file name of code -> True if it is the file
 
@@ -37,11 +41,14 @@ class CallPlace:
         name = frame.f_code.co_filename
         same = self._same.get(name)
         if same is None:
-            same = self._same[name] = os.path.realpath(name) == self.file
+            same = self._same[name] = self._whole(name) == self.file
         if not same:
             return False
         first, last = lines_of_call(frame)
         return not self.line or first <= self.line <= last
+
+    def _whole(self, name: str) -> str:
+        return os.path.realpath(os.path.join(self._folder, name))
 
 
 def class_of_torch(made: Any) -> Any:

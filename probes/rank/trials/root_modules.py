@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ROOTS_MAX = 8  # models of one job: an encoder and a decoder, a generator and a discriminator
 _COMPILE = "torch.compile"
+_COMPILED = "_compiled_call_impl"
 _OF_MODEL = "model."
 _FORMAT = "memory_format"
 _DIMENSIONS = {"torch.channels_last": 4, "torch.channels_last_3d": 5}
@@ -68,11 +69,15 @@ class ChangedModel:
 
     def make(self, model: Any) -> None:
         if self.call == _COMPILE:
-            if own(model).get("_compiled_call_impl") is not None or hasattr(model, "_orig_mod"):
+            if _is_compiled(model):
                 raise Refused("the model is compiled by now")
             model.compile(*self._positional, **self._arguments)
         else:
             getattr(model, self.call[len(_OF_MODEL) :])(*self._positional, **self._arguments)
+
+
+def _is_compiled(model: Any) -> bool:
+    return own(model).get(_COMPILED) is not None or hasattr(model, "_orig_mod")
 
 
 def _is_model(argument: Any) -> bool:
@@ -159,16 +164,17 @@ class RootModules:
         made = [each for each in self.changes if self._make(each, module)]
         formats = [each for each in self.changes if each.dimensions and not self._outcomes.is_refused(each.index)]
         if self.contexts or formats:
-            self._wrap_forward(module, formats)
+            self._enclose(module, formats)
         compiled = [each for each in made if each.call == _COMPILE]
-        if compiled:  # dynamo must not meet the wrapper
+        if _is_compiled(
+            module
+        ):  # dynamo must not meet the wrapper: code compiled with it would be compiled again without
             while self._undo:
                 self._undo.pop()()
         return compiled
 
     def _trains(self, module: Any) -> bool:
-        training = module.training if isinstance(module, self._torch.jit.ScriptModule) else own(module).get("training")
-        if not training or not self._torch.is_grad_enabled():
+        if not getattr(module, "training", False) or not self._torch.is_grad_enabled():
             return False
         return any(each.requires_grad for each in self._torch.nn.Module.parameters(module))
 
@@ -203,7 +209,7 @@ class RootModules:
         try:
             result = original(module, *args, **kwargs)
         except Exception as error:
-            module._compiled_call_impl = None
+            object.__setattr__(module, _COMPILED, None)
             for each in compiled:
                 self._outcomes.refused(each.index, error)
         else:
@@ -213,27 +219,39 @@ class RootModules:
         state()
         return original(module, *args, **kwargs)
 
-    def _wrap_forward(self, module: Any, formats: list[ChangedModel]) -> None:
-        """Gives this module a forward of its own, a method, so that a copy of the module has it and a pickled one has not."""
-        torch, before = self._torch, own(module).get("forward")
+    def _enclose(self, module: Any, formats: list[ChangedModel]) -> None:
+        """Lets this module's forward passes run in the contexts that are on, outside of compiled code.
+
+        It gets a forward of its own, a method, so that a copy of the module has it, too, and a pickled one has its class's.
+        """
+        compiled: Any = own(module).get(_COMPILED)
+        before: Any = own(module).get("forward")
         is_compiling = asks_dynamo(self._recorder)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._pass(compiled, formats, args, kwargs)
 
         @wraps(type(module).forward)
         def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # the job has compiled what calls the model
+                return before(*args, **kwargs) if before is not None else type(self_).forward(self_, *args, **kwargs)
             run = before if before is not None else types.MethodType(type(self_).forward, self_)
-            for each in formats:
-                args = tuple(_formatted(torch, value, each) for value in args)
-                kwargs = {name: _formatted(torch, value, each) for name, value in kwargs.items()}
-            on = [each for each in self.contexts if each.on]
-            if is_compiling():
-                return _in_contexts(torch, on, run, args, kwargs)
-            try:
-                return self._run(on, run, args, kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+            return self._pass(run, formats, args, kwargs)
 
-        object.__setattr__(module, "forward", types.MethodType(forward, module))
+        if compiled is not None:
+            object.__setattr__(module, _COMPILED, call)
+        else:
+            object.__setattr__(module, "forward", types.MethodType(forward, module))
+
+    def _pass(self, run: Callable[..., Any], formats: list[ChangedModel], args: Any, kwargs: Any) -> Any:
+        try:
+            for each in formats:
+                args = tuple(_formatted(self._torch, value, each) for value in args)
+                kwargs = {name: _formatted(self._torch, value, each) for name, value in kwargs.items()}
+            return self._run([each for each in self.contexts if each.on], run, args, kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def _run(self, on: list[EnteredContext], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A forward pass in these contexts. The first one of a context that fails leaves it, and is done again without."""
@@ -260,14 +278,10 @@ class RootModules:
 def _in_contexts(torch: Any, on: list[EnteredContext], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     if not on:
         return run(*args, **kwargs)
-    if len(on) == 1:  # dynamo knows no ExitStack
-        with on[0].enter():
-            result = run(*args, **kwargs)
-    else:
-        with contextlib.ExitStack() as stack:
-            for each in on:
-                stack.enter_context(each.enter())
-            result = run(*args, **kwargs)
+    with contextlib.ExitStack() as stack:
+        for each in on:
+            stack.enter_context(each.enter())
+        result = run(*args, **kwargs)
     return _widened(torch, result) if any(each.widens for each in on) else result
 
 

@@ -16,7 +16,7 @@ JOB = """
 import gc, json, pickle
 import torch
 from torch.nn import SyncBatchNorm
-from torch import set_num_threads
+from torch import compile as compiled, set_num_threads
 from torch.utils.data import DataLoader, TensorDataset
 
 class Own(DataLoader):
@@ -45,6 +45,10 @@ for x, y in several_lines:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+@compiled
+def doubled(x):
+    return 2 * x
+
 moved = torch.zeros(2).to(torch.float64)  # moved
 print(json.dumps({
     "several_lines": [several_lines.num_workers, several_lines.persistent_workers, several_lines.batch_size],
@@ -58,6 +62,7 @@ print(json.dumps({
     "table": table.padding_idx,
     "pickled": pickle.loads(pickle.dumps((torch.optim.AdamW, set_num_threads))) == (torch.optim.AdamW, set_num_threads),
     "moved": str(moved.dtype),
+    "doubled": doubled(torch.ones(1)).item(),
 }))
 """
 
@@ -85,7 +90,7 @@ def test_calls_of_a_job_get_the_arguments_that_an_edit_would_give_them(tmp_path:
         call("to", "# moved", file=file, dtype={"source": "torch.float16"}),
         {"kind": "removal", "callable": "DistributedDataParallel"},
         call("to", non_blocking=True),
-        call("compile", mode="default"),
+        call("compile", backend="eager"),
     ]
     job = tried(tmp_path, JOB, {"changes": changes, "live": None})
     assert json.loads(job.out) == {
@@ -100,9 +105,10 @@ def test_calls_of_a_job_get_the_arguments_that_an_edit_would_give_them(tmp_path:
         "table": None,
         "pickled": True,
         "moved": "torch.float64",
+        "doubled": 2.0,
     }
     applied, refused = outcomes(job.trials[-1])
-    assert applied == {0: 1, 1: 1, 2: 0, 3: 1, 4: 1, 5: 1, 6: 1, **dict.fromkeys(range(7, 14), 0)}
+    assert applied == {0: 1, 1: 1, 2: 0, 3: 1, 4: 1, 5: 1, 6: 1, **dict.fromkeys(range(7, 13), 0), 13: 1}
     assert refused == {
         2: "prefetch_factor has no effect with num_workers=0",
         7: "this torch has no NoSuchCall",

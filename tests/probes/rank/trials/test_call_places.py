@@ -48,6 +48,18 @@ def test_a_call_made_for_the_line_is_made_by_it_in_whatever_file() -> None:
     assert makes_it(CallPlace(str(HERE), None))
 
 
+def test_names_are_relative_to_the_folder_that_the_job_was_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later").mkdir()
+    monkeypatch.chdir(tmp_path)
+    places = [CallPlace(str(tmp_path / "job.py"), 2), CallPlace("job.py", 2), CallPlace("later/job.py", 2)]
+    monkeypatch.chdir(tmp_path / "later")
+    told: list[bool] = []
+    exec(compile("\ntold += [asks(place) for place in places]", "job.py", "exec"), {**globals(), **locals()})
+    assert told == [True, True, False]
+
+
 def test_without_a_place_every_call_is_meant_but_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     anywhere = CallPlace(None, None)
     assert asks(anywhere)

@@ -76,6 +76,7 @@ REQUEST = {
         {"kind": "setup", "statements": [{"call": "gc.set_threshold", "positional": [90_000, 20, 20]}]},
         {"kind": "setup", "statements": [{"assign": "torch.backends.cudnn.benchmark", "value": True}]},
         {"kind": "environment", "variables": {"A": "1"}},
+        {"kind": "call", "callable": "DistributedDataParallel", "arguments": {"gradient_as_bucket_view": True}},
     ],
     "live": {"variants": [[], VARIANT], "from_step": 6, "block_steps": 4, "order": [0, 1, 1, 0]},
 }
@@ -112,11 +113,12 @@ def test_all_ranks_switch_at_the_same_steps_and_compute_on(tmp_path: Path, wrapp
         trial = job.trials[rank]
         applied, refused = outcomes(trial)
         assert trial["switches"] == switches
-        assert applied == {0: 1, 1: 1, 2: 0, 3: 2, 4: 2, 5: 2, 6: 0, 7: 0}
+        assert applied == {0: 1, 1: 1, 2: 0, 3: int(wrapped), 4: 2, 5: 2, 6: 2, 7: 0, 8: 0}
+        assert [each["gradient_as_bucket_view"] for each in job.facts[rank].get("ddp", ())] == [True] * int(wrapped)
         assert refused == {
             2: "a rank makes no change of kind environment",
-            6: "only by a restart: persistent_workers of a loader",
-            7: "only by a restart: a change of kind model",
+            7: "only by a restart: persistent_workers of a loader",
+            8: "only by a restart: a change of kind model",
         }
 
 

@@ -201,6 +201,44 @@ def test_a_model_that_cannot_be_compiled_runs_as_it_was(make: Make, fails: str) 
     assert model._compiled_call_impl is None and 0 in facts(roots)[1]
 
 
+@pytest.mark.parametrize("compiled", ["by the job", "in place by the job", "by the trial"])
+def test_contexts_lie_outside_of_compiled_code(make: Make, compiled: str) -> None:
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    layer = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    roots = make(AUTOCAST, *([COMPILE] if compiled == "by the trial" else []), on=False)
+    called = layer
+    if compiled == "by the job":
+        called = torch.compile(Outer(layer), backend=backend, fullgraph=True)
+    elif compiled == "in place by the job":
+        called.compile(backend=backend, fullgraph=True)
+    else:
+        roots.changes[0]._arguments = {"backend": backend, "fullgraph": True}
+    for times, on in enumerate((False, True, True, False, True)):
+        roots.contexts[0].on = on
+        if times == 2:
+            roots.found_all()
+        out = called(torch.ones(1, 2))
+        assert (out["out"] if isinstance(out, dict) else out).dtype is torch.float32
+    assert len(graphs) == 2, "one for each state of autocast"
+    assert facts(roots) == (dict.fromkeys(range(1 + len(roots.changes)), 1), {})
+
+
+def test_a_job_that_compiles_its_step_runs_on_without_the_contexts(make: Make) -> None:
+    torch._dynamo.reset()
+    roots, layer = make(AUTOCAST), torch.nn.Linear(2, 2)
+    step = torch.compile(lambda x: layer(x) * 2, backend="eager", fullgraph=True)
+    assert step(torch.ones(1, 2)).requires_grad
+    roots.found_all()
+    step(torch.ones(1, 2)).sum().backward()
+    assert 0 in facts(roots)[1]
+
+
 def test_what_cannot_be_changed_is_refused(make: Make) -> None:
     scripted = torch.jit.script(torch.nn.Linear(2, 2))
     roots = make(AUTOCAST)

@@ -32,7 +32,6 @@ class Candidate:
             title=self.finding.title,
             knob=self.knob.name,
             predicted=self.predicted,
-            applied=self.knob.applied,
             numbers=self.knob.numbers,
             change="; ".join(self.fix.typed) or self.fix.change,
             diff=self.fix.diff,

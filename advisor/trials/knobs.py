@@ -28,10 +28,11 @@ from rn50_advisor.advisor.model.job_changes import (
     ShrinkFirst,
     source_of,
 )
-from rn50_advisor.advisor.model.trials import Applied, Numbers
+from rn50_advisor.advisor.model.trials import Numbers
 
 # Arguments of a DataLoader that can be exchanged between two batches.
 _BETWEEN_BATCHES = {"num_workers", "prefetch_factor", "pin_memory", "multiprocessing_context"}
+_AT_EPOCHS = {"persistent_workers"}  # of no effect between batches
 # Settings that the recorder can take back, by the name of the call, or by the place of the attribute.
 _UNDONE = {
     "torch.set_num_threads",
@@ -62,12 +63,24 @@ class Knob:
     """A change that can be tried. `changes` are those of a request to the ranks (see `probes/rank/trials`)."""
 
     name: str
-    applied: Applied
+    can_switch: bool  # while the job runs, and back
     numbers: Numbers
     changes: tuple[Mapping[str, Any], ...] = ()
     environment: Mapping[str, str | None] = field(default_factory=dict)
     options: tuple[str, ...] = ()  # of the launcher
     launcher: str = ""
+
+    @property
+    def switched(self) -> tuple[Mapping[str, Any], ...]:
+        """`changes` without what has no effect in a running job."""
+
+        def of(change: Mapping[str, Any]) -> Mapping[str, Any]:
+            if change["kind"] != "call":
+                return change
+            left = {name: value for name, value in change["arguments"].items() if name not in _AT_EPOCHS}
+            return {**change, "arguments": left}
+
+        return tuple(map(of, self.changes))
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         """The job's command line with the launcher's options. Raises ValueError if the launcher does not stand in it."""
@@ -92,10 +105,10 @@ def knob_of(fix: Fix, *, also_other_training: bool = False) -> Knob | str:
         return why_not
     numbers = numbers_of(change)
     if isinstance(change, EnvironmentChange):
-        return Knob(str(change), "restart", numbers, environment=dict(change.variables))
+        return Knob(str(change), False, numbers, environment=dict(change.variables))
     if isinstance(change, LauncherChange):
-        return Knob(str(change), "restart", numbers, options=change.options, launcher=change.launcher)
-    return Knob(str(change), _applied(change), numbers, (_request(change, fix.where),))
+        return Knob(str(change), False, numbers, options=change.options, launcher=change.launcher)
+    return Knob(str(change), _can_switch(change), numbers, (_request(change, fix.where),))
 
 
 def _why_not(change: JobChange, also_other_training: bool) -> str:
@@ -138,17 +151,14 @@ def _words(change: JobChange) -> list[str]:
     return words
 
 
-def _applied(change: JobChange) -> Applied:
-    """Whether the change can be switched and taken back while the job runs."""
+def _can_switch(change: JobChange) -> bool:
+    """Whether the change can be made and taken back while the job runs."""
     if isinstance(change, ForwardContext):
-        return "live"
+        return True
     if isinstance(change, CallChange):
-        names = {name for name, _ in change.arguments}
-        between = change.callable == "DataLoader" and not change.without and names <= _BETWEEN_BATCHES
-        return "live" if between else "restart"
-    if isinstance(change, Setup):
-        return "live" if all(map(_can_be_undone, change.statements)) else "restart"
-    return "restart"
+        names = {name for name, _ in change.arguments} - _AT_EPOCHS
+        return change.callable == "DataLoader" and not change.without and bool(names) and names <= _BETWEEN_BATCHES
+    return isinstance(change, Setup) and all(map(_can_be_undone, change.statements))
 
 
 def _can_be_made_later(statement: Invocation | Assignment) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.trials.blocks import BlockSchedule, log_ratios
 from rn50_advisor.advisor.trials.judgement import LOOKS
 from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.progress import Progress, progress_of
@@ -62,8 +64,12 @@ class Side:
             if now_s > deadline_s:
                 raise OutOfTime
 
+    def recording(self) -> Recording | None:
+        """Of its last start."""
+        return self.job.recording() if self.job else None
+
     def progress(self) -> Progress | None:
-        recording = self.job.recording() if self.job else None
+        recording = self.recording()
         return progress_of(recording, skip_steps=WARM_STEPS) if recording else None
 
     def resume_here(self) -> None:
@@ -149,6 +155,36 @@ def _alone(side: Side, deadline_s: float) -> float:
     if not rates:
         raise TrialFailed("the job ended before it had made enough steps", side.job.last_words())
     return sum(rates) / len(rates)
+
+
+def in_blocks(side: Side, schedule: BlockSchedule, settling: int, deadline_s: float) -> Iterator[list[float]]:
+    """The same in one job, which switches between itself and the change as `schedule` says. `settling`: steps left out after a switch.
+
+    Raises TrialFailed, or OutOfTime.
+    """
+    before: list[float] = []  # of earlier starts
+    progress = side.start(deadline_s)
+    pairs: list[float] = []
+    for look in LOOKS:
+        while len(pairs) < look:
+            assert side.job is not None
+            goes_on = side.job.computes_for(max(1, look - len(pairs)) * 2 * schedule.block_steps * progress.step_s)
+            side.job.family.rest()
+            recording = side.recording()
+            found = log_ratios(recording, schedule, settling=settling).get(1, []) if recording else []
+            pairs = [*before, *found]
+            if time.monotonic() > deadline_s:
+                raise OutOfTime
+            if not goes_on:
+                before = pairs
+                side.start(deadline_s)
+        yield pairs
+
+
+def schedule_of(step_s: float, settling: int) -> BlockSchedule:
+    """Blocks without, with, with, without the change, each with enough steps beside those that are left out."""
+    steps = max(WINDOW_STEPS, math.ceil(WINDOW_S / max(step_s, 1e-6))) + settling
+    return BlockSchedule(max(WARM_STEPS, math.ceil(WARM_S / max(step_s, 1e-6))), steps, (0, 1, 1, 0))
 
 
 def window_of(*progress: Progress | None) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,23 @@ import psutil
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Trial, Tried
+from rn50_advisor.advisor.model.trials import Applied, MeasuredSpeedup, Trial, Tried
 from rn50_advisor.advisor.model.wording.quantities import ratio
+from rn50_advisor.advisor.trials.blocks import BlockSchedule, settling_steps
 from rn50_advisor.advisor.trials.candidates import Candidate, candidates
 from rn50_advisor.advisor.trials.containment import Containment
 from rn50_advisor.advisor.trials.judgement import LOOKS, PairJudgement, judge
 from rn50_advisor.advisor.trials.keeper import Keeper
-from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other
+from rn50_advisor.advisor.trials.pairing import (
+    WARM_STEPS,
+    OutOfTime,
+    Side,
+    in_blocks,
+    in_turns,
+    one_after_the_other,
+    schedule_of,
+)
+from rn50_advisor.advisor.trials.progress import progress_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
 Measure = Callable[[Side, Side, float], Iterator[list[float]]]
@@ -29,6 +39,7 @@ Measure = Callable[[Side, Side, float], Iterator[list[float]]]
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
 _VERDICT_EVERY_S = 5.0
+_PREFETCH = 2  # batches a worker, torch's default
 UNCONTAINED = "what trials wrote was not held back: the job wrote as it always does"
 
 
@@ -42,6 +53,17 @@ class Settings:
     containment: Containment | None = None
     environment: Mapping[str, str] = field(default_factory=dict)  # of the job, besides our own
     rules: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Measures in one job that switches. `settling`: steps left out after a switch."""
+
+    schedule: BlockSchedule
+    settling: int
+
+    def __call__(self, base: Side, side: Side, deadline_s: float) -> Iterator[list[float]]:
+        return in_blocks(side, self.schedule, self.settling, deadline_s)
 
 
 class Trying:
@@ -95,8 +117,8 @@ class Trying:
             notes.append(f"jobs ran one after the other: {self._alone}")
         return Tried((*trials, *refused), self._settings.argv, samples_per_s, together, took_s, tuple(notes))
 
-    def _side(self, name: str, chosen: Sequence[Candidate]) -> Side:
-        """The job with these changes. Raises ValueError if they do not fit its command line."""
+    def _side(self, name: str, chosen: Sequence[Candidate], schedule: BlockSchedule | None = None) -> Side:
+        """The job with these changes, or, by a schedule, with and without. Raises ValueError if they do not fit its command line."""
         contained = self._settings.containment
         argv: Sequence[str] = self._settings.argv
         environment: dict[str, str | None] = dict(self._settings.environment)
@@ -106,8 +128,12 @@ class Trying:
         if contained is not None:
             environment = contained.environment({**os.environ, **self._settings.environment}) | environment
             argv = contained.command(argv)
-        changes = [change for candidate in chosen for change in candidate.knob.changes]
-        request: dict[str, Any] = {"changes": changes, "live": None}
+        request: dict[str, Any] = {"changes": [], "live": None}
+        if schedule is not None:
+            switched = [change for candidate in chosen for change in candidate.knob.switched]
+            request["live"] = {"variants": [[], switched], **asdict(schedule)}
+        else:
+            request["changes"] = [change for candidate in chosen for change in candidate.knob.changes]
         order = Order(tuple(argv), environment, request)
         return Side(order, self._settings.folder / name, self._keeper)
 
@@ -133,12 +159,12 @@ class Trying:
         return sum(float(rank.work[-1] / rank.seconds[-1]) for rank in progress.ranks)
 
     def _torch_version(self) -> str:
-        recording = self._base.job.recording() if self._base.job else None
+        recording = self._base.recording()
         return next((facts.get("torch") or "" for facts in recording.facts.values()), "") if recording else ""
 
     def _why_alone(self) -> str:
         assert self._base.job is not None
-        recording = self._base.job.recording()
+        recording = self._base.recording()
         if recording is not None and any(facts.get("cuda") is not None for facts in recording.facts.values()):
             return "a GPU that waits for a stopped process is not free for the other"
         used = self._base.job.family.memory_bytes()
@@ -149,28 +175,49 @@ class Trying:
     # -- one change ------------------------------------------------------------------------------------------------------------
 
     def _try(self, candidate: Candidate, within_s: float, comparisons: int) -> Trial:
+        """By a switch in one job where two cannot share the machine, else, or where that is refused, by a restart."""
+        ways: tuple[Applied, ...] = ("live", "restart") if self._alone and candidate.knob.can_switch else ("restart",)
+        until_s = time.monotonic() + within_s
+        for way in ways:
+            trial = self._try_so(candidate, way, until_s - time.monotonic(), comparisons)
+            if trial.outcome != "refused":
+                break
+        return trial
+
+    def _try_so(self, candidate: Candidate, way: Applied, within_s: float, comparisons: int) -> Trial:
+        name = candidate.finding.rule
+        blocks = self._blocks(candidate) if way == "live" else None
         try:
-            side = self._side(candidate.finding.rule, [candidate])
+            side = self._side(f"{name}-{way}", [candidate], blocks.schedule if blocks else None)
         except ValueError as error:
             return candidate.trial(outcome="refused", reason=str(error))
-        self._tell(f"{candidate.finding.rule} {candidate.knob.name}: starting the job with it")
+        self._tell(f"{name} {candidate.knob.name}: starting the job with it")
+        asked = side, min(self._deadline_s, time.monotonic() + within_s), comparisons, name
         try:
-            judgement = self._measured(side, within_s, comparisons, candidate.finding.rule)
+            judgement = self._judged(blocks, *asked) if blocks else self._by_restart(*asked)
         except TrialFailed as error:
-            return candidate.trial(
-                outcome="refused", reason=f"{error.message} with it: {_last_line(error)}".rstrip(": ")
-            )
+            why = f"{error.message} with it: {_last_line(error)}".rstrip(": ")
+            return candidate.trial(outcome="refused", reason=why)
         finally:
             side.end()
         if judgement is None:
             return candidate.trial(outcome="undecided", reason=f"no {LOOKS[0]} pairs of runs fit into {within_s:.0f} s")
         if why_not := self._not_applied(side):
             return candidate.trial(outcome="refused", reason=why_not)
-        return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=judgement.measured)
+        measured = judgement.measured
+        return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=measured, applied=way)
 
-    def _measured(self, side: Side, within_s: float, comparisons: int, name: str) -> PairJudgement | None:
-        """The answer, or None if there was no time for enough pairs. Raises TrialFailed."""
-        asked = side, min(self._deadline_s, time.monotonic() + within_s), comparisons, name
+    def _blocks(self, candidate: Candidate) -> Blocks:
+        recording = self._base.recording()
+        progress = progress_of(recording, skip_steps=WARM_STEPS) if recording else None
+        loaders = [one for facts in recording.facts.values() for one in facts.get("loaders", ())] if recording else []
+        prefetched = [_prefetched(one) for one in (*loaders, *_new_arguments(candidate))]
+        settling = settling_steps(max(prefetched, default=0), 1)
+        return Blocks(schedule_of(progress.step_s if progress else 1.0, settling), settling)
+
+    def _by_restart(self, side: Side, deadline_s: float, comparisons: int, name: str) -> PairJudgement | None:
+        """In turns if two of the jobs can run at the same time: they may want the same port. Raises TrialFailed."""
+        asked = side, deadline_s, comparisons, name
         if self._alone:
             return self._judged(one_after_the_other, *asked)
         try:
@@ -179,7 +226,7 @@ class Trying:
             if side.progress() is not None:
                 raise
             why = _last_line(error)
-        self._base.end()  # two of them may want the same port
+        self._base.end()
         try:
             judgement = self._judged(one_after_the_other, *asked)
         except TrialFailed:
@@ -191,6 +238,7 @@ class Trying:
     def _judged(
         self, measure: Measure, side: Side, deadline_s: float, comparisons: int, name: str
     ) -> PairJudgement | None:
+        """The answer, or None if there was no time for enough pairs. Raises TrialFailed."""
         judgement = None
         with contextlib.suppress(OutOfTime):
             for ratios in measure(self._base, side, deadline_s):
@@ -202,7 +250,7 @@ class Trying:
 
     def _not_applied(self, side: Side) -> str:
         """Why a rank did not make the change; empty: all of them made it."""
-        recording = side.job.recording() if side.job else None
+        recording = side.recording()
         ranks = [one.pid for one in recording.processes if one.role == "rank"] if recording else []
         for told in (recording.facts.get(pid, {}).get("trial") for pid in ranks) if recording else ():
             if told is None:
@@ -216,12 +264,21 @@ class Trying:
     def _together(self, winners: Sequence[Candidate]) -> MeasuredSpeedup | None:
         side = self._side("together", winners)
         try:
-            judgement = self._measured(side, self._deadline_s - time.monotonic(), 1, "all together")
+            judgement = self._by_restart(side, self._deadline_s, 1, "all together")
         except TrialFailed:
             return None
         finally:
             side.end()
         return judgement.measured if judgement else None
+
+
+def _prefetched(loader: Mapping[str, Any]) -> int:
+    """Batches that its workers keep ready."""
+    return (loader.get("num_workers") or 0) * (loader.get("prefetch_factor") or _PREFETCH)
+
+
+def _new_arguments(candidate: Candidate) -> list[Mapping[str, Any]]:
+    return [change["arguments"] for change in candidate.knob.changes if change["kind"] == "call"]
 
 
 def _last_line(error: AdvisorError) -> str:

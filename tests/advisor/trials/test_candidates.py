@@ -86,7 +86,7 @@ def test_rules_that_are_asked_for_are_tried_alone_whatever_they_promise() -> Non
 def test_a_trial_says_what_to_change_by_hand() -> None:
     [candidate], _ = candidates(report(finding("DAT003", WORKERS)))
     trial = candidate.trial(outcome="undecided", reason="too few pairs")
-    assert (trial.knob, trial.change, trial.applied) == ("DataLoader(..., num_workers=2)", "by hand", "live")
+    assert (trial.knob, trial.change, trial.applied) == ("DataLoader(..., num_workers=2)", "by hand", None)
     typed = replace(candidate, fix=replace(candidate.fix, typed=("--workers 2",)))
     assert typed.trial(outcome="undecided").change == "--workers 2"
 

@@ -109,7 +109,7 @@ def test_changes_in_a_rank_become_requests(change: JobChange, expected: dict[str
 def test_variables_and_launcher_options_are_no_business_of_the_ranks() -> None:
     made = knob(EnvironmentChange((("OMP_NUM_THREADS", "1"), ("NCCL_P2P_DISABLE", None))))
     assert made.environment == {"OMP_NUM_THREADS": "1", "NCCL_P2P_DISABLE": None}
-    assert (made.applied, made.changes) == ("restart", ())
+    assert (made.can_switch, made.changes) == (False, ())
     bound = knob(LauncherChange("torchrun", ("--numa-binding=node",)))
     argv = ["/venv/bin/torchrun", "--nproc_per_node=2", "train.py"]
     assert bound.argv(argv) == ["/venv/bin/torchrun", "--numa-binding=node", "--nproc_per_node=2", "train.py"]
@@ -141,21 +141,22 @@ def test_a_batch_is_changed_for_who_asks_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "applied"),
+    ("change", "can_switch"),
     [
-        (CallChange.of("DataLoader", num_workers=2, prefetch_factor=4, pin_memory=True), "live"),
-        (CallChange.of("DataLoader", num_workers=2, persistent_workers=True), "restart"),
-        (CallChange.of("DistributedDataParallel", bucket_cap_mb=100), "restart"),
-        (THREADS, "live"),
-        (TF32, "live"),
-        (Setup((Invocation("gc.collect"), Invocation("gc.freeze"))), "live"),
-        (COMPRESS, "restart"),
-        (HALF, "live"),
-        (CallRemoval("convert_sync_batchnorm", "model"), "restart"),
+        (CallChange.of("DataLoader", num_workers=2, prefetch_factor=4, pin_memory=True), True),
+        (CallChange.of("DataLoader", num_workers=2, persistent_workers=True), True),
+        (CallChange.of("DataLoader", persistent_workers=True), False),
+        (CallChange.of("DistributedDataParallel", bucket_cap_mb=100), False),
+        (THREADS, True),
+        (TF32, True),
+        (Setup((Invocation("gc.collect"), Invocation("gc.freeze"))), True),
+        (COMPRESS, False),
+        (HALF, True),
+        (CallRemoval("convert_sync_batchnorm", "model"), False),
     ],
 )
-def test_what_can_be_taken_back_is_switched_while_the_job_runs(change: JobChange, applied: str) -> None:
-    assert knob(change).applied == applied
+def test_what_can_be_taken_back_is_switched_while_the_job_runs(change: JobChange, can_switch: bool) -> None:
+    assert knob(change).can_switch == can_switch
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,10 @@ def test_what_can_be_taken_back_is_switched_while_the_job_runs(change: JobChange
 )
 def test_what_a_change_does_to_the_numbers_is_said(change: JobChange, numbers: str) -> None:
     assert numbers_of(change) == numbers
+
+
+def test_what_has_no_effect_between_batches_is_left_out_of_a_switch() -> None:
+    made = knob(CallChange.of("DataLoader", num_workers=2, persistent_workers=True))
+    assert made.changes[0]["arguments"] == {"num_workers": 2, "persistent_workers": True}
+    assert made.switched[0]["arguments"] == {"num_workers": 2}
+    assert knob(THREADS).switched == knob(THREADS).changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 
 from recordings import plan, recording
 from rn50_advisor.advisor.trials import pairing
-from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns, one_after_the_other, window_of
+from rn50_advisor.advisor.trials.blocks import BlockSchedule
+from rn50_advisor.advisor.trials.pairing import (
+    OutOfTime,
+    Side,
+    in_blocks,
+    in_turns,
+    one_after_the_other,
+    schedule_of,
+    window_of,
+)
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 from simulated_trials import Nature, simulation
 
@@ -93,3 +103,21 @@ def test_windows_hold_some_steps_of_the_slower_job_and_two_seconds_at_least() ->
     slow = pairing.progress_of(recording({0: plan(30, forward=920)}))
     assert window_of(quick, None) == 2.0
     assert window_of(quick, slow) == pytest.approx(8 * 0.99)
+
+
+def test_in_one_job_that_switches_pairs_come_from_its_blocks_also_over_several_starts() -> None:
+    JOBS.natures["A/num_workers=2"] = Nature(step_ms=100)
+    JOBS.natures["A"] = Nature(step_ms=150, steps_max=300)
+    schedule = schedule_of(0.15, settling=6)
+    change = {"kind": "call", "arguments": {"num_workers": 2}}
+    live = {"variants": [[], [change]], **asdict(schedule)}
+    switching = Side(Order(["A"], {}, {"changes": [], "live": live}), Path("A"))
+    looks = list(in_blocks(switching, schedule, 6, LATER))
+    assert [len(pairs) >= look for pairs, look in zip(looks, (4, 8, 16), strict=True)] == [True] * 3
+    assert looks[-1] == pytest.approx([math.log(1.5)] * len(looks[-1]), abs=0.02)
+    assert JOBS.started.count("A/num_workers=2 switched") > 1
+
+
+def test_blocks_hold_two_seconds_beside_the_steps_that_are_left_out() -> None:
+    assert schedule_of(0.1, settling=6) == BlockSchedule(20, 26, (0, 1, 1, 0))
+    assert schedule_of(1.0, settling=2) == BlockSchedule(10, 10, (0, 1, 1, 0))

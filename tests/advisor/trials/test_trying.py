@@ -25,7 +25,7 @@ from rn50_advisor.advisor.model.trials import Tried
 from rn50_advisor.advisor.trials import pairing
 from rn50_advisor.advisor.trials.trial_job import TrialFailed
 from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
-from simulated_trials import Nature, SimulatedJob, simulation
+from simulated_trials import APPLIED, Nature, SimulatedJob, simulation
 
 WORKERS = CallChange.of("DataLoader", num_workers=2)
 THREADS = EnvironmentChange((("OMP_NUM_THREADS", "1"),))
@@ -137,18 +137,44 @@ def test_changes_that_do_not_fit_are_refused_before_anything_is_started(tries: T
     assert jobs.started == ["train"]
 
 
-def test_a_job_on_a_gpu_or_too_large_for_two_runs_alone(tries: Try, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_gpu = simulation(**{"train": Nature(step_ms=100, facts={"cuda": 0}), "train/num_workers=2": Nature(step_ms=50)})
-    tried = tries(on_gpu, report(DAT003=WORKERS))
-    assert on_gpu.started[:5] == ["train", "train", "train/num_workers=2", "train/num_workers=2", "train"]
-    assert "GPU" in tried.notes[-1]
-    large = simulation(
+def test_on_a_gpu_one_job_switches_and_what_cannot_be_switched_runs_alone(tries: Try) -> None:
+    gpu = {"cuda": 0}
+    jobs = simulation(
         **{
-            "train": Nature(step_ms=100, memory_bytes=psutil.virtual_memory().total),
+            "train": Nature(step_ms=100, facts=gpu),
             "train/num_workers=2": Nature(step_ms=50),
+            "train/OMP_NUM_THREADS=1": Nature(step_ms=80),
+            "train/num_workers=2/OMP_NUM_THREADS=1": Nature(step_ms=40),
         }
     )
-    assert "memory" in tries(large, report(DAT003=WORKERS)).notes[-1]
+    tried = tries(jobs, report(DAT003=WORKERS, CPU005=THREADS))
+    assert [(trial.outcome, trial.applied) for trial in tried.trials] == [("faster", "live"), ("faster", "restart")]
+    assert [trial.measured.speedup for trial in tried.trials if trial.measured] == pytest.approx([2.0, 1.25], rel=0.02)
+    alone = ["train", "train/OMP_NUM_THREADS=1", "train/OMP_NUM_THREADS=1", "train"]
+    assert jobs.started[:6] == ["train", "train/num_workers=2 switched", *alone]
+    assert "GPU" in tried.notes[-1]
+
+
+def test_a_switch_that_the_ranks_refuse_is_made_by_a_restart(tries: Try) -> None:
+    class Refuses(simulation(train=Nature(step_ms=100), **{"train/num_workers=2": Nature(step_ms=50)})):  # type: ignore[misc]
+        def recording(self) -> Recording | None:
+            made = super().recording()
+            told = {"applied": [[0, 0]], "refused": [[0, "an IterableDataset"]], "switches": []}
+            facts = {100: {"cuda": 0, "trial": told if self.schedule else APPLIED}}
+            return replace(made, facts=facts) if made else None
+
+    [trial] = tries(Refuses, report(DAT003=WORKERS)).trials
+    assert (trial.outcome, trial.applied) == ("faster", "restart")
+
+
+def test_a_job_too_large_for_two_runs_alone(tries: Try) -> None:
+    natures = {
+        "train": Nature(step_ms=100, memory_bytes=psutil.virtual_memory().total),
+        "train/OMP_NUM_THREADS=1": Nature(step_ms=50),
+    }
+    jobs = simulation(**natures)
+    assert "memory" in tries(jobs, report(CPU005=THREADS)).notes[-1]
+    assert jobs.started.count("train") > 4
 
 
 def test_two_jobs_that_want_the_same_port_run_one_after_the_other(tries: Try) -> None:

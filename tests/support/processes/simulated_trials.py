@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from recordings import plan, recording
+from recordings import recording, step
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.trials.blocks import BlockSchedule
 from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
@@ -34,9 +36,14 @@ class SimulatedJob:
     started: list[str]
 
     def __init__(self, order: Order, folder: Path, keeper: Keeper | None = None) -> None:
-        self.name = "/".join([order.argv[0], *_knobs(order)])
-        self.started.append(self.name)
+        live = order.request.get("live")
+        self.schedule = BlockSchedule.of(live) if live else None
+        changes = live["variants"][1] if live else order.request.get("changes", ())
+        changed = "/".join([order.argv[0], *_knobs(changes, order)])
+        self.name = order.argv[0] if live else changed
+        self.started.append(f"{changed} switched" if live else changed)
         self.nature = self.natures[self.name]
+        self.switched = self.natures.get(changed, self.nature)
         self.computed_s = 0.0
         self.family = SimpleNamespace(rest=lambda: None, memory_bytes=lambda: self.nature.memory_bytes)
         self.ended = False
@@ -46,12 +53,25 @@ class SimulatedJob:
         self.computed_s += seconds
         if self.computed_s > self.nature.fails_after_s:
             raise TrialFailed("the job ended with 1", "RuntimeError: no")
-        return self.computed_s * 1e3 < self.nature.steps_max * self.nature.step_ms
+        return len(self.steps()) < self.nature.steps_max
+
+    def steps(self) -> list[float]:
+        """Milliseconds of each."""
+        made: list[float] = []
+        left_ms = self.computed_s * 1e3
+        while len(made) < self.nature.steps_max:
+            block = (len(made) - self.schedule.from_step) // self.schedule.block_steps if self.schedule else 0
+            on = self.schedule is not None and self.schedule.variant(block)
+            left_ms -= (step_ms := (self.switched if on else self.nature).step_ms)
+            if left_ms < 0:
+                break
+            made.append(step_ms)
+        return made
 
     def recording(self) -> Recording | None:
-        steps = min(int(self.computed_s * 1e3 / self.nature.step_ms), self.nature.steps_max)
-        facts = {100: {"trial": APPLIED, **(self.nature.facts or {})}}
-        return recording({0: plan(steps, input_wait=self.nature.step_ms - 90)}, facts=facts) if steps else None
+        facts = {100: {"trial": APPLIED, **(self.switched.facts or {})}}
+        steps = [step(input_wait=step_ms - 90) for step_ms in self.steps()]
+        return recording({0: steps}, facts=facts) if steps else None
 
     def last_words(self) -> str:
         return "so it ended"
@@ -60,11 +80,9 @@ class SimulatedJob:
         self.ended = True
 
 
-def _knobs(order: Order) -> list[str]:
-    changes = [
-        f"{name}={value}" for one in order.request.get("changes", ()) for name, value in one["arguments"].items()
-    ]
-    return [*changes, *(f"{name}={value}" for name, value in order.environment.items() if name.isupper())]
+def _knobs(changes: Iterable[Mapping[str, Any]], order: Order) -> list[str]:
+    values = [f"{name}={value}" for one in changes for name, value in one["arguments"].items()]
+    return [*values, *(f"{name}={value}" for name, value in order.environment.items() if name.isupper())]
 
 
 def simulation(**natures: Nature) -> type[SimulatedJob]:

@@ -103,7 +103,7 @@ class Tried:
         faster = [trial for trial in self.trials if trial.outcome == "faster" and trial.measured]
         return max(faster, key=lambda trial: trial.measured.speedup if trial.measured else 0.0, default=None)
 
-    def as_json(self) -> Mapping[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         best = self.best
         return {
             "schema": SCHEMA,

@@ -117,8 +117,13 @@ def _trials(lines: Iterable[bytes]) -> Iterator[PastTrial]:
         with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             found = msgspec.json.decode(line, type=PastTrial)
             if _RULE.fullmatch(found.rule) and _DAY.fullmatch(found.day):
-                texts = {name: _words(getattr(found, name)) for name in ("knob", "advisor", "torch", "device")}
-                yield replace(found, **texts)
+                yield replace(
+                    found,
+                    knob=_words(found.knob),
+                    advisor=_words(found.advisor),
+                    torch=_words(found.torch),
+                    device=_words(found.device),
+                )
 
 
 def _words(text: str) -> str:

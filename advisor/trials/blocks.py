@@ -71,8 +71,8 @@ def log_ratios(recording: Recording, schedule: BlockSchedule, *, settling: int) 
     found: dict[int, list[float]] = {}
     blocks = max(0, (int(job.step[-1]) + 1 - schedule.from_step) // schedule.block_steps)
     for without, changed in schedule.pairs(blocks):
-        sides = [job.rows(_kept(job, schedule, block, settling)) for block in (without, changed)]
-        ratio = _log_ratio(*_comparable(job, *sides, settling))
+        sides = (job.rows(_kept(job, schedule, without, settling)), job.rows(_kept(job, schedule, changed, settling)))
+        ratio = _log_ratio(*_comparable(job, sides, settling))
         if ratio is not None:
             found.setdefault(schedule.variant(changed), []).append(ratio)
     return found
@@ -140,7 +140,9 @@ def _samples(ranks: list[RankSteps]) -> Array:
     each = [steps.columns["samples"] for steps in ranks]
     if not all(samples.any() for samples in each):
         return np.ones(ranks[0].step.size)
-    return np.sum([np.where(samples > 0, samples, np.median(samples[samples > 0])) for samples in each], axis=0)
+    return np.asarray(
+        np.sum([np.where(samples > 0, samples, np.median(samples[samples > 0])) for samples in each], axis=0)
+    )
 
 
 def _kept(job: _JobSteps, schedule: BlockSchedule, block: int, settling: int) -> Mask:
@@ -150,9 +152,10 @@ def _kept(job: _JobSteps, schedule: BlockSchedule, block: int, settling: int) ->
 
 
 def _comparable(
-    job: _JobSteps, without: _JobSteps, changed: _JobSteps, settling: int
+    job: _JobSteps, sides: tuple[_JobSteps, _JobSteps], settling: int
 ) -> tuple[_JobSteps, _JobSteps, list[str]]:
     """The sides without events that only one of them has, and the names of the events that both have."""
+    without, changed = sides
     both = [name for name in job.events if without.events[name].any() and changed.events[name].any()]
     for name in set(job.events) - set(both):
         at = job.step[job.events[name]]

@@ -152,7 +152,7 @@ def _changes(tried: Tried) -> list[Section]:
     sections = []
     room = _DIFFS_CHARS
     for trial in wording.winners(tried)[:_CHANGES_SHOWN]:
-        blocks: list[Block] = _said(trial)
+        blocks: list[Block] = [*_said(trial)]
         blocks.append(CodeLines(trial.change or trial.knob))
         if trial.diff and len(trial.diff) <= room:
             blocks.append(CodeLines(trial.diff, "diff"))
@@ -184,7 +184,7 @@ def _not_tried(refused: Sequence[Trial]) -> Table:
 
 def _embedded(tried: Tried) -> dict[str, Any]:
     """The JSON without diffs where it is too large, then with as many trials as fit; `omitted` says so."""
-    whole = dict(tried.as_json())
+    whole = tried.as_json()
     if len(inert_text.script_json(whole)) <= _DATA_CHARS:
         return whole
     trials = [{**trial, "diff": None} for trial in whole["trials"]]

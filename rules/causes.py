@@ -154,8 +154,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP010", "LOP012", "LOP014"), ("LOP004", "LOP008", "LOP009"), MOST_OF_IT),
         Cause(("LOP010",), ("LOP012",), MOST_OF_IT),
         Cause(("LOP012", "LOP013", "LOP014"), ("CMP017", "LOP011"), MOST_OF_IT),
-        # in a hook, when it runs matters more than what it does
-        Cause(("LOP013",), ("LOP007", "LOP012", "CMP026"), MOST_OF_IT),
+        # in a hook, when it runs matters more than what it does; of handlers that pile up, all but the first are needless
+        Cause(("LOP013",), ("LOP002", "LOP004", "LOP007", "LOP012", "CMP026"), MOST_OF_IT),
         # what a loop need not do is known, while one call for all its iterations may not be possible
         Cause(("CMP024", "CMP028", "CMP029"), ("CMP017",)),
         # one operation for all iterations takes and sets no parts

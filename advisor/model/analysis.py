@@ -124,7 +124,7 @@ class HookPile:
     count: int  # at last, beyond the first on each object
     added: int  # in so many steps
     steps: int
-    phase: Literal["forward", "backward", "optimizer"]
+    phase: Literal["forward", "backward", "optimizer", "gap"]
     lost_s: tuple[float, float]
 
 

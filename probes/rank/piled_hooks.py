@@ -1,4 +1,5 @@
 """Counts hooks that pile up: the same function registered more than once on one module, tensor or optimizer, as in each step of a loop.
+Handlers of loggers count as hooks.
 
 Different hooks of one kind share a module only if several tools watch it; their number stays. Objects of the job are only read.
 """
@@ -6,6 +7,7 @@ Different hooks of one kind share a module only if several tools watch it; their
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import types
 from collections import Counter
@@ -40,10 +42,11 @@ OF_OPTIMIZERS = (
     ("register_step_pre_hook", "_optimizer_step_pre_hooks"),
     ("register_step_post_hook", "_optimizer_step_post_hooks"),
 )
+OF_LOGGERS = "addHandler"
 
 
 class HookCounts:
-    """Of the models and optimizers of one process. `models`, `optimizers`: those that are known now."""
+    """Of the models, optimizers and loggers of one process. `models`, `optimizers`: those that are known now."""
 
     def __init__(
         self, facts: Facts, models: Callable[[], list[CalledModel]], optimizers: Callable[[], Iterable[Any]]
@@ -109,6 +112,10 @@ class HookCounts:
         models = [model for called in self._models() if (model := called.of()) is not None]
         for module in (module for model in models for module in torch.nn.Module.modules(model)):
             yield from _several(module.__dict__, OF_MODULES)
+        for logger in [logging.root, *list(logging.root.manager.loggerDict.values())]:
+            handlers = getattr(logger, "handlers", ())  # a name without a logger has none
+            if len(handlers) > 1:
+                yield OF_LOGGERS, [type(handler).emit for handler in handlers]
         for optimizer in self._optimizers():
             yield from _several(optimizer.__dict__, OF_OPTIMIZERS)
             for group in optimizer.param_groups:

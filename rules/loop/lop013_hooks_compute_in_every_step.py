@@ -1,7 +1,8 @@
 """Compute in hooks.
 
 What it does: finds hooks of modules or gradients that watch the training (histograms, norms, statistics of activations) in every step,
-and hooks of modules, tensors and optimizers that a loop registers again and again, so that each runs more often in every step.
+and hooks of modules, tensors and optimizers, or handlers of a logger, that a loop registers again and again, so that each runs more often
+in every step.
 
 Fires when: the training thread spends ≥ 8 % of the step in hooks that only watch; or the same function is registered again on the same
 objects throughout the run, and the phase in which it runs grows with the number of hooks, by ≥ 5 % of the step in the mean.
@@ -18,7 +19,8 @@ Fix: do it in every hundredth step: `if step % 100 == 0:` in the hook, or the lo
 pile up: register them once, before the loop, or call `remove()` on the handle at the step's end. The line is that of the call.
 
 Estimate: at best the step without these hooks, at worst a quarter of their time remains. Of hooks that pile up: the growth of their phase
-with each hook, between stretches of the run, times those that were too many in the mean; a longer run gains more.
+with each hook, between stretches of the run, times those that were too many in the mean, without the first fifth of the run; a longer run
+gains more.
 
 False alarms: below 8 % of the step the rule stays silent. Hooks that return a value, or change gradients or data in place, are part of
 the training. What a hook collects may be part of the loss: then it has to run in every step. One hook on each module is no pile, however
@@ -85,7 +87,7 @@ def _piled(a: Analysis, t: Thresholds) -> Finding | None:
     growth = f"of a {duration(step)} step, more with each of the {first.count:,} hooks that are registered once more"
     return Finding(
         rule=RULE.id,
-        title=f"Hooks pile up: {_name(first)} is registered again {_how_often(first)}",
+        title=f"{'Log handlers' if _handles(first) else 'Hooks'} pile up: {_name(first)} is registered again {_how_often(first)}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -108,15 +110,26 @@ def _piled(a: Analysis, t: Thresholds) -> Finding | None:
 
 def _registered_once(hooks: HookPile) -> Fix:
     place = "" if hooks.registered else f", where {hooks.kind} is called"
+    remove = (
+        f"keep the handle and call its remove() at the end of the step: handle = ….{hooks.kind}(…); …; handle.remove()"
+    )
+    if _handles(hooks):
+        remove = "if not logger.handlers: before it; each of them writes every message once more"
     return Fix(
         f"register {_name(hooks)} once, before the loop{place}",
-        f"or keep the handle and call its remove() at the end of the step: handle = ….{hooks.kind}(…); …; handle.remove()",
+        f"or {remove}",
         Where(hooks.file, hooks.line),
         "one line",
     )
 
 
+def _handles(hooks: HookPile) -> bool:
+    return hooks.kind == "addHandler"
+
+
 def _name(hooks: HookPile) -> str:
+    if _handles(hooks):
+        return hooks.function.removesuffix(".emit")
     return hooks.function.removeprefix("<locals>.").rpartition("<locals>.")[2] or hooks.function
 
 

@@ -120,3 +120,11 @@ def test_a_watching_hook_that_piles_up_is_registered_once_first() -> None:
         "register watch once, before the loop",
         "let the hook work in every hundredth step",
     ]
+
+
+def test_handlers_of_a_logger_that_pile_up() -> None:
+    handlers = piled(0.2, kind="addHandler", function="StreamHandler.emit")
+    finding = found("LOP013", lop013(piled_hooks=(handlers,), spends=0))
+    assert finding.title == "Log handlers pile up: StreamHandler is registered again in each step"
+    (fix,) = finding.fixes
+    assert "logger.handlers" in fix.change and "remove()" not in fix.change

@@ -5,12 +5,13 @@ registers such hooks anew in each step.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import logging
+import os
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.hooks import RemovableHandle
 
 WORDS, LENGTH, CLASSES = 2000, 32, 4
 
@@ -22,13 +23,26 @@ def parse() -> argparse.Namespace:
     add("--width", type=int, default=128)
     add("--layers", type=int, default=3)
     add("--batch", type=int, default=32)
-    add("--of", choices=("gradients", "accumulated", "activations", "updates"), default="gradients")
+    add("--of", choices=("gradients", "accumulated", "activations", "updates", "messages"), default="gradients")
     add("--every", type=int, default=1, help="steps")
     add("--bins", type=int, default=64)
     add("--norms", action="store_true", help="norms alone instead of histograms")
     add("--anew", action="store_true", help="register the hooks in each step")
     add("--removed", action="store_true", help="and remove them at its end")
     return parser.parse_args()
+
+
+logger = logging.getLogger("training")
+
+
+class Handle(Protocol):
+    def remove(self) -> None: ...
+
+
+class Handler(logging.FileHandler):
+    def remove(self) -> None:
+        logger.removeHandler(self)
+        self.close()
 
 
 class Watch:
@@ -38,8 +52,12 @@ class Watch:
         self.options, self.step = options, 0
         self.latest: dict[str, list[float]] = {}
 
-    def registered(self, net: nn.Module, optimizer: torch.optim.Optimizer) -> list[RemovableHandle]:
+    def registered(self, net: nn.Module, optimizer: torch.optim.Optimizer) -> list[Handle]:
         of = self.options.of
+        if of == "messages":
+            handler = Handler(os.devnull)
+            logger.addHandler(handler)
+            return [handler]
         if of == "gradients":
             return [p.register_hook(self.hook_of(name, p)) for name, p in net.named_parameters()]
         if of == "accumulated":
@@ -113,6 +131,8 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            for name in ("loss", "rate", "norm") if options.of == "messages" else ():
+                logger.warning("%s in step %d", name, watch.step)
             for handle in handles if options.removed else ():
                 handle.remove()
             watch.step += 1

@@ -23,7 +23,7 @@ def hooks(kind: str = "register_forward_hook", counts: Sequence[Sequence[int]] =
 def found(*piled: Any, phase: str = "forward", growth_ms: float = 0.1, ranks: int = 1) -> tuple[HookPile, ...]:
     """Steps whose phase grows by so many milliseconds with each step."""
     usual = plan(1)[0]
-    steps = [step(**{phase: usual[phase] + growth_ms * n}) for n in range(STEPS)]
+    steps = [step(**{phase: usual.get(phase, 0) + growth_ms * n}) for n in range(STEPS)]
     facts = {100 + rank: {"piled_hooks": list(piled)} for rank in range(ranks)}
     source = Source(SCRIPT, "", "def watch(*_):\n    pass\nnet.register_forward_hook(watch)\n")
     return analyse(recording(dict.fromkeys(range(ranks), steps), facts=facts, sources=(source,))).piled_hooks
@@ -38,12 +38,14 @@ def found(*piled: Any, phase: str = "forward", growth_ms: float = 0.1, ranks: in
         ("register_hook", "backward"),
         ("register_post_accumulate_grad_hook", "backward"),
         ("register_step_post_hook", "optimizer"),
+        ("addHandler", "gap"),
     ],
 )
 def test_the_phase_grows_with_the_hooks_that_run_in_it(kind: str, phase: str) -> None:
     (piled,) = found(hooks(kind), phase=phase)
     assert piled.phase == phase
-    assert piled.lost_s == pytest.approx((12 * MS, 12 * MS), rel=0.05), "0.1 ms more in each step, 240 steps"
+    # 0.1 ms more in each of 240 steps: 14.4 of 114.4 ms without the first fifth, as a share of 112 ms
+    assert piled.lost_s == pytest.approx((14.1 * MS, 14.1 * MS), rel=0.05)
 
 
 def test_the_call_and_the_number_of_hooks() -> None:

@@ -55,7 +55,11 @@ def _mark(pid: int, ring_folder: Path | None) -> Callable[[int], bool]:
     namespace, here = _namespace(pid, "mnt"), _namespace(os.getpid(), "mnt")
     namespace = None if namespace == here else namespace
     pids_here = _namespace(os.getpid(), "pid")
-    variable = b"%s=%s" % (FOLDER_VARIABLE, os.fsencode(ring_folder)) if ring_folder else None
+    variable = None
+    if ring_folder and os.environb.get(FOLDER_VARIABLE) != os.fsencode(
+        ring_folder
+    ):  # else all around us would be of the job
+        variable = b"%s=%s" % (FOLDER_VARIABLE, os.fsencode(ring_folder))
 
     def is_of_job(other: int) -> bool:
         if namespace is not None and _namespace(other, "mnt") == namespace:

@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountLine:
     """One line. `options` are the mount's own, not the file system's."""
 
     number: int
@@ -51,7 +51,7 @@ class Mount:
     read_only: bool
 
 
-def parse(text: str) -> list[Mount]:
+def parse(text: str) -> list[MountLine]:
     mounts = []
     for line in text.splitlines():
         left, separator, right = line.partition(" - ")
@@ -60,7 +60,7 @@ def parse(text: str) -> list[Mount]:
             continue
         own, system = fields[5].split(","), (tail[2] if len(tail) > 2 else "").split(",")
         mounts.append(
-            Mount(
+            MountLine(
                 int(fields[0]),
                 int(fields[1]),
                 _unescaped(fields[4]),
@@ -77,7 +77,7 @@ def _unescaped(field: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
 
 
-def visible(mounts: list[Mount]) -> list[Mount]:
+def visible(mounts: list[MountLine]) -> list[MountLine]:
     """Those that a path leads to, parents first: a mount can hide another, by its own place or by one above it."""
     children = defaultdict(list)
     by_number = {mount.number: mount for mount in mounts}
@@ -85,14 +85,14 @@ def visible(mounts: list[Mount]) -> list[Mount]:
         if mount.parent != mount.number:
             children[mount.parent].append(mount)
 
-    def is_reached(mount: Mount) -> bool:
+    def is_reached(mount: MountLine) -> bool:
         for sibling in children[mount.parent]:
             if sibling is not mount and is_below(mount.point, sibling.point):
                 return False
         parent = by_number.get(mount.parent)
         return parent is None or parent is mount or is_reached(parent)
 
-    def is_covered(mount: Mount) -> bool:
+    def is_covered(mount: MountLine) -> bool:
         return any(child.point == mount.point for child in children[mount.number])
 
     found = [mount for mount in mounts if not is_covered(mount) and is_reached(mount)]

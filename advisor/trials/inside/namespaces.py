@@ -13,7 +13,7 @@ _ALL = "0 0 4294967295"  # each id is itself
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class IdMapping:
     """`user`: in a user namespace of its own. `alone`: only these ids exist in it; files of others cannot be copied, nor their folders."""
 
     user: bool
@@ -23,9 +23,9 @@ class Mapping:
         return self.alone is None or (about.st_uid, about.st_gid) == self.alone
 
 
-def enter() -> Mapping:
+def enter() -> IdMapping:
     """Mounts made from now on are seen by this process and its children alone. Raises OSError."""
-    mapping = Mapping(user=False)
+    mapping = IdMapping(user=False)
     try:
         system_calls.unshare(CLONE_NEWNS)
     except PermissionError:
@@ -34,7 +34,7 @@ def enter() -> Mapping:
     return mapping
 
 
-def _with_user_namespace() -> Mapping:
+def _with_user_namespace() -> IdMapping:
     uid, gid = os.geteuid(), os.getegid()
     entered, enter_it = os.pipe()
     mapper = os.fork()
@@ -48,14 +48,14 @@ def _with_user_namespace() -> Mapping:
         os.close(enter_it)
         os.waitpid(mapper, 0)
     if _read("/proc/self/uid_map").strip() and _read("/proc/self/gid_map").strip():
-        return Mapping(user=True)
+        return IdMapping(user=True)
     with contextlib.suppress(FileNotFoundError):
         _write("/proc/self/setgroups", "deny")  # without it, no gid may be mapped
     if not _read("/proc/self/gid_map").strip():
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
     if not _read("/proc/self/uid_map").strip():
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    return Mapping(user=True, alone=(uid, gid))
+    return IdMapping(user=True, alone=(uid, gid))
 
 
 def _map_all(pid: int, entered: int, enter_it: int) -> None:

@@ -21,7 +21,7 @@ from rn50_advisor.advisor.trials.inside.mount_view import (
     AS_THEY_ARE,
     MOUNTINFO,
     PSEUDO,
-    Mount,
+    MountLine,
     is_below,
     is_within,
     parse,
@@ -67,7 +67,7 @@ class Plan:
 class OverlayRoot:
     """Built beside the old root, and then entered. `read_only`: what could be written to, and cannot be in the new root."""
 
-    def __init__(self, plan: Plan, mapping: namespaces.Mapping, mountinfo: Path = MOUNTINFO) -> None:
+    def __init__(self, plan: Plan, mapping: namespaces.IdMapping, mountinfo: Path = MOUNTINFO) -> None:
         self.read_only: list[str] = []
         self.overlays = 0
         self._plan = plan
@@ -96,8 +96,9 @@ class OverlayRoot:
         self._hide_private()
         for path in (*sockets(), *pipes(os.environ)):
             if not self._is_left(path) and os.path.lexists(self._root + path):
-                self._bind(path)
-                self._kept.add(path)
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    self._bind(path)
+                    self._kept.add(path)
         for path in self._plan.keep:
             self._keep(path)
 
@@ -122,7 +123,8 @@ class OverlayRoot:
         for mount in visible(parse(mountinfo.read_text(errors="surrogateescape"))):
             kept = any(is_within(mount.point, path) for path in self._kept)
             left = self._is_left(mount.point) and mount.point != os.path.realpath(_SHARED_MEMORY)
-            if not (mount.read_only or mount.fs_type in PSEUDO or kept or left or mount.point in self._ours):
+            held = mount.read_only or mount.point in self._ours or not _can_be_entered(mount.point)
+            if not (held or mount.fs_type in PSEUDO or kept or left):
                 raise NotCovered(f"{mount.point} ({mount.fs_type}) would stay writable")
 
     def _is_left(self, path: str) -> bool:
@@ -145,11 +147,10 @@ class OverlayRoot:
         Path(place, kind).mkdir(mode=0o700)
         return place
 
-    def _cover_mount(self, mount: Mount) -> None:
-        target = self._root + mount.point
-        if not os.path.lexists(target):  # in a folder that only other users may enter
+    def _cover_mount(self, mount: MountLine) -> None:
+        if not _can_be_entered(mount.point) or not os.path.lexists(self._root + mount.point):
             return
-        if not Path(mount.point).is_dir():
+        if not os.path.isdir(mount.point):  # noqa: PTH112 - the text of a path
             self._cover_file(mount)
         elif mount.fs_type in PSEUDO or mount.read_only:
             with contextlib.suppress(OSError):  # a file system of another user, whom alone it answers
@@ -157,7 +158,7 @@ class OverlayRoot:
         else:
             self._cover(mount.point, mount)
 
-    def _cover(self, path: str, mount: Mount | None, *, or_read_only: bool = True) -> None:
+    def _cover(self, path: str, mount: MountLine | None, *, or_read_only: bool = True) -> None:
         """Holds back what is written in this folder, but for mounts below it. Raises OSError unless it may be read-only."""
         if self._mapping.user and any(is_below(other.point, path) for other in self._all):
             self._divide(path, mount)
@@ -170,7 +171,7 @@ class OverlayRoot:
             self._bind_read_only(path, mount)
             self.read_only.append(path)
 
-    def _overlay(self, path: str, mount: Mount | None) -> None:
+    def _overlay(self, path: str, mount: MountLine | None) -> None:
         layer = self._layer("upper")
         Path(layer, "work").mkdir(mode=0o700)
         self._like(path, f"{layer}/upper")
@@ -200,7 +201,7 @@ class OverlayRoot:
             mode = (mode & ~0o700) | own
         os.chmod(made, mode)  # noqa: PTH101
 
-    def _divide(self, path: str, mount: Mount | None) -> None:
+    def _divide(self, path: str, mount: MountLine | None) -> None:
         """Covers each folder in this one by itself, and makes this one read-only or anew."""
         made = None
         if os.access(path, os.W_OK):
@@ -210,18 +211,25 @@ class OverlayRoot:
         else:
             self._bind_read_only(path, mount)
         for entry in entries(path):
-            inner = self._root + entry.path
-            if entry.is_dir(follow_symlinks=False):
-                if made:
-                    Path(inner).mkdir()
-                if entry.path not in self._points and not self._is_left(entry.path):
-                    self._cover(entry.path, mount)
-            elif made:
-                self._take_over(entry, mount)
+            try:
+                self._cover_entry(entry, mount, anew=made is not None)
+            except OSError:
+                if os.path.lexists(entry.path):  # else somebody has removed it meanwhile
+                    raise
         if made:
             self._like(path, made)
 
-    def _take_over(self, entry: os.DirEntry[str], mount: Mount | None) -> None:
+    def _cover_entry(self, entry: os.DirEntry[str], mount: MountLine | None, *, anew: bool) -> None:
+        """Of a folder that is divided, and made `anew`, which then lacks the entry."""
+        if entry.is_dir(follow_symlinks=False):
+            if anew:
+                Path(self._root + entry.path).mkdir()
+            if entry.path not in self._points and not self._is_left(entry.path):
+                self._cover(entry.path, mount)
+        elif anew:
+            self._take_over(entry, mount)
+
+    def _take_over(self, entry: os.DirEntry[str], mount: MountLine | None) -> None:
         """Puts a copy of a small file, or the file itself read-only, into a folder made anew."""
         inner = self._root + entry.path
         if entry.is_symlink():
@@ -234,7 +242,7 @@ class OverlayRoot:
         Path(inner).touch(mode=0o600)
         self._bind_read_only(entry.path, mount)
 
-    def _cover_file(self, mount: Mount) -> None:
+    def _cover_file(self, mount: MountLine) -> None:
         """A mount of a single file, such as a container's /etc/hosts."""
         about = os.stat(mount.point)  # noqa: PTH116
         if stat.S_ISREG(about.st_mode) and not mount.read_only and about.st_size <= _COPY_BYTES_MAX:
@@ -251,7 +259,7 @@ class OverlayRoot:
     def _bind(self, path: str) -> None:
         system_calls.mount(path, self._root + path, flags=MS_BIND | MS_REC)
 
-    def _bind_read_only(self, path: str, mount: Mount | None) -> None:
+    def _bind_read_only(self, path: str, mount: MountLine | None) -> None:
         self._bind(path)
         kept = system_calls.flags_of(mount.options) if mount else 0  # a user namespace may not drop them
         system_calls.mount("none", self._root + path, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
@@ -301,7 +309,7 @@ class OverlayRoot:
             if os.path.isdir(path) and not self._mapping.knows(os.stat(path)):  # noqa: PTH112, PTH116
                 self._overlay(path, self._mount_of(path))
 
-    def _mount_of(self, path: str) -> Mount | None:
+    def _mount_of(self, path: str) -> MountLine | None:
         return max((m for m in self._visible if is_within(path, m.point)), key=lambda m: len(m.point), default=None)
 
     def _hide_private(self) -> None:
@@ -321,6 +329,15 @@ class OverlayRoot:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             target.touch()
         self._bind(path)
+
+
+def _can_be_entered(path: str) -> bool:
+    """False for what another user has mounted for itself alone with FUSE, which not even root may look at, and so no job."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except PermissionError:
+        return False
+    return True
 
 
 def _escaped(path: str) -> str:

@@ -96,6 +96,16 @@ def test_another_trials_processes_and_their_relatives_are_left_alone(tmp_path: P
         other.kill()
 
 
+def test_a_ring_folder_that_is_our_own_marks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `try` runs inside of a job that is watched: what is around it has the same variable."""
+    monkeypatch.setenv("RN50_ADVISOR_DIR", str(tmp_path))
+    argv = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as around, subprocess.Popen(argv, stdin=subprocess.PIPE) as job:
+        assert end_tree(job.pid, tmp_path) == []
+        assert around.poll() is None
+        around.kill()
+
+
 def test_this_process_is_never_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where `try` itself runs under a variable that a job before it was given."""
     monkeypatch.setattr(tree_end, "_mark", lambda *_: lambda pid: True)

@@ -301,8 +301,17 @@ system_calls.mount("none", fixed, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 single = base / "work/single.txt"
 single.write_text("as it was")
 system_calls.mount(str(base / "home/old.bin"), str(single), flags=MS_BIND)
+alone = made("work/of another user")
+channel = os.open("/dev/fuse", os.O_RDWR) if os.path.exists("/dev/fuse") else None
+if channel is not None:  # FUSE refuses all but its user, without asking the program behind it
+    options = f"fd={channel},rootmode=40000,user_id=54321,group_id=54321"
+    system_calls.mount("rn50-test", alone, "fuse.test", data=options)
 def seen():
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(base.rglob("*")) if "rn50-try-" not in str(path)}
+    found = {}
+    for folder, folders, files in os.walk(base):
+        folders[:] = [name for name in folders if not name.startswith("rn50-try-")]
+        found |= {f"{folder}/{name}": Path(folder, name).read_bytes() for name in files} | {f"{folder}/{name}": b"" for name in folders}
+    return found
 for folder in (memory, nested, bound, layered):
     Path(folder, "old.bin").write_bytes(b"as it was")
 before = seen()

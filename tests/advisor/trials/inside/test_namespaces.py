@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holding import may_mount
-from rn50_advisor.advisor.trials.inside.namespaces import Mapping
+from rn50_advisor.advisor.trials.inside.namespaces import IdMapping
 
 ENTERING = """
 import ctypes, os, sys
@@ -39,6 +39,6 @@ def test_ids_stay_and_mounts_are_seen_inside_alone(tmp_path: Path, power: str) -
 
 def test_a_mapping_of_one_id_knows_no_other_owner(tmp_path: Path) -> None:
     about = tmp_path.stat()
-    assert Mapping(user=True, alone=(about.st_uid, about.st_gid)).knows(about)
-    assert not Mapping(user=True, alone=(about.st_uid, about.st_gid + 1)).knows(about)
-    assert Mapping(user=True).knows(about)
+    assert IdMapping(user=True, alone=(about.st_uid, about.st_gid)).knows(about)
+    assert not IdMapping(user=True, alone=(about.st_uid, about.st_gid + 1)).knows(about)
+    assert IdMapping(user=True).knows(about)

@@ -183,6 +183,7 @@ class IndependentLoop:
     nodes: int  # of autograd's graph, in an iteration
     backward_s: float
     grows: bool = False  # each iteration goes through all of the ones before: `decoder(words[:, :t])`
+    share: float = 0.0  # of the forward pass, if the loop is most of it
 
 
 @dataclass(frozen=True, slots=True)

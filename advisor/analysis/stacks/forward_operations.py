@@ -13,11 +13,14 @@ from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import loop_apart
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     SeenStack,
     in_forward,
     inner,
+    lines_to,
+    place_of,
     profiles_by_rank,
     starts_backward,
     user_rows,
@@ -87,18 +90,25 @@ def _unread(recording: Recording) -> dict[int, str]:
 
 
 def forward_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """For each rank's profile the innermost of the user's lines that has most of the samples in the forward pass."""
+    """For each rank's profile the innermost of the user's lines, or of their loops, with most of the samples in the forward pass."""
     found = []
     for _, profile in profiles_by_rank(recording):
-        lines, depths, leaves = Counter[tuple[str, int, str]](), Counter[tuple[str, int, str]](), {}
+        lines, depths, leaves = Counter[tuple[str, int, str]](), dict[tuple[str, int, str], tuple[int, bool]](), {}
         whole = 0
-        for row in (row for row in user_rows(profile) if in_forward(row["frames"])):
+        rows = user_rows(profile)
+        backwards = lines_to(rows, starts_backward)
+        for row in (row for row in rows if in_forward(row["frames"])):
             whole += row["count"]
             users = [frame for frame in reversed(inner(row["frames"])) if is_user_file(frame["file"])]
-            of_row = {(frame["file"], frame["line"], frame["function"]): depth for depth, frame in enumerate(users)}
-            for key, depth in of_row.items():
+            of_row = dict[tuple[str, int, str], tuple[int, bool]]()
+            for depth, frame in enumerate(users):
+                of_row[frame["file"], frame["line"], frame["function"]] = depth, True
+                around = frozenset(backwards.get(place_of(frame), ()))
+                if (loop := loop_apart(recording.sources, frame["file"], frame["line"], around)) is not None:
+                    of_row.setdefault((frame["file"], loop, frame["function"]), (depth, False))
+            for key, at in of_row.items():
                 lines[key] += row["count"]
-                depths[key] = max(depths[key], depth)
+                depths[key] = max(depths.get(key, at), at)
                 leaves[key] = place(row["frames"][0])
         often = [key for key, count in lines.items() if count >= _MOST_SHARE * whole]
         if often:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
@@ -38,6 +38,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Place,
     SeenStack,
     called,
+    in_forward,
     inner,
     place_of,
     starts_backward,
@@ -59,6 +60,8 @@ _VIEWS = frozenset(("expand", "permute", "reshapealias", "squeeze", "t", "transp
 # For a block of autograd's graph to be what a loop computes: kinds of its nodes that the loop writes, and its nodes for each operation
 # that is written.
 _KINDS_MIN, _NODES_RATIO_MAX = 2, 4.0
+# Or for a block of most of the graph to be the loop whose modules take most of the forward pass: shares of both.
+_WHOLE_MIN = 0.8
 
 
 def element_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
@@ -119,25 +122,37 @@ def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]
         rank: [*repeated_blocks(_timed(facts))] for rank, facts in facts_by_rank(recording).items() if rank in on_cpu
     }
     rows: dict[tuple[int, FoundLoop], list[tuple[SeenStack, int]]] = {}
+    forward = Counter[int]()
     for rank, paths, row, count in step_rows(recording) if any(blocks.values()) else ():
         if not blocks.get(rank) or not paths.backwards or any(map(starts_backward, row["frames"])):
             continue
+        forward[rank] += count if in_forward(row["frames"]) else 0
         loop = _independent_loop(recording.sources, users_entries(row), frozenset(paths.backwards.items()))
         if loop is not None:
             rows.setdefault((rank, loop), []).append((row, count))
     found: dict[int, tuple[IndependentLoop, ...]] = {}
     for (rank, loop), of_loop in sorted(rows.items(), key=lambda each: -_samples(each[1])):
         block = _block_of(recording.sources, of_loop, blocks[rank])
+        share, backward_s = 0.0, 0.0 if block is None else block.backward_s
+        if block is None and _samples(row for row in of_loop if _calls_module(row[0])) >= _WHOLE_MIN * forward[rank]:
+            share, timed = _samples(of_loop) / forward[rank], _timed(facts_by_rank(recording)[rank])
+            block, backward_s = _most_of(blocks[rank], timed)
         if block is not None:
             blocks[rank].remove(block)
             place = loop.file, loop.line, loop.function, loop.over
-            counted = IndependentLoop(*place, _samples(of_loop), block.times, len(block.nodes), block.backward_s)
-            found[rank] = (*found.get(rank, ()), counted)
+            size = _samples(of_loop), block.times, len(block.nodes), backward_s
+            found[rank] = (*found.get(rank, ()), IndependentLoop(*place, *size, loop.grows, share))
     return found
 
 
-def _samples(rows: Sequence[tuple[SeenStack, int]]) -> int:
+def _samples(rows: Iterable[tuple[SeenStack, int]]) -> int:
     return sum(count for _, count in rows)
+
+
+def _calls_module(row: SeenStack) -> bool:
+    """True if the user's innermost line has called a module of torch."""
+    below = itertools.takewhile(lambda frame: not is_user_file(frame["file"]), row["frames"])
+    return any(_LAYERS in frame["file"] for frame in below)
 
 
 def _timed(facts: RankFacts) -> BackwardNodeTimes:
@@ -164,6 +179,16 @@ def _block_of(
     everywhere = sum(written.values(), _Operations())
     best = max(blocks, key=lambda block: _alike(block, everywhere), default=None)
     return best if best is not None and _alike(best, everywhere) else None
+
+
+def _most_of(blocks: Sequence[RepeatedBlock], timed: BackwardNodeTimes) -> tuple[RepeatedBlock | None, float]:
+    """The block that makes up most of the graph, and its part of the backward pass by its nodes: operations of all sizes are among them."""
+    nodes = len(timed.get("order", ""))
+    for block in blocks:
+        share = block.times * len(block.nodes) / max(nodes, 1)
+        if share >= _WHOLE_MIN:
+            return block, share * timed["ns"] / max(timed["passes"], 1) / 1e9
+    return None, 0.0
 
 
 def _alike(block: RepeatedBlock, written: _Operations) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes
 
 TIMES_MIN = 8
-NODES_MAX = 80  # of an iteration
+NODES_MAX = 400  # of an iteration: eight layers of a transformer have about as many
 _OVERLAP_MAX = 0.5  # of a block, with one that covers more
 
 

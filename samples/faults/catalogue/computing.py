@@ -35,6 +35,11 @@ def iterating(of: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/iterating.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
 
 
+def stepwise(form: str, *arguments: str) -> Job:
+    """A small decoder of known words."""
+    return Job("faults/jobs/compute/stepwise.py", (form, *arguments), ranks=0, start="one by one")
+
+
 def composed(of: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/composed.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
 
@@ -264,6 +269,37 @@ SCENARIOS = (
         line="for head in self.heads",
         fixed=iterating("heads", "--outputs=80", "--steps=900", "--at-once"),
         also=("CMP017",),
+    ),
+    fault(
+        "decoder-called-for-each-word",
+        "CMP029",
+        stepwise("prefixes", "--steps=150"),
+        line="for t in range(1, length + 1):",
+        says="causal mask",
+        fixed=stepwise("whole", "--steps=1500"),
+        also=("CMP017",),
+    ),
+    fault(
+        "decoder-of-long-texts-called-for-each-word",
+        "CMP029",
+        stepwise("prefixes", "--length=48", "--width=96", "--steps=40"),
+        line="for t in range(1, length + 1):",
+        says="causal mask",
+        fixed=stepwise("whole", "--length=48", "--width=96", "--steps=800"),
+        also=("CMP017",),
+    ),
+    Scenario(
+        name="decoder-called-once",
+        job=stepwise("whole", "--steps=800"),
+        truth=Truth(never=("CMP029",), silent=("CMP029",)),
+        strength="just below",
+    ),
+    fault(
+        "state-read-for-each-word",
+        "CMP017",
+        stepwise("steps", "--net=recurrent", "--steps=400"),
+        line="for t in range(inputs.shape[1]):",
+        fixed=stepwise("whole", "--net=recurrent", "--steps=1000"),
     ),
     fault("scales-in-a-loop", "CMP029", iterating("scales", "--steps=300"), strength="just below"),
     fault("loss-of-few-columns", "CMP029", iterating("columns", "--outputs=7", "--steps=800"), strength="just below"),
@@ -506,9 +542,10 @@ SCENARIOS = (
     ),
     fault(
         "samples-one-by-one",
-        "CMP017",
+        ("CMP029", "CMP017"),
         tiny("rows", "--batch=32", "--one-by-one", "--width=64", "--steps=700"),
         line="losses = [",
+        note="no sample needs another one; without the order of autograd's nodes it is a loop of tiny operations",
         fixed=tiny("rows", "--batch=32", "--width=64", "--steps=8000"),
     ),
     fault(

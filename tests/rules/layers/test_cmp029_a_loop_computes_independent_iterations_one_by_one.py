@@ -26,12 +26,14 @@ def cmp029(
     over: IteratesOver = "data",
     batches: float = 1.0,
     cuda: bool = False,
+    grows: bool = False,
+    share: float = 0.0,
     **more: Any,
 ) -> Analysis:
     """A rank that spends so many seconds of its second in a loop of so many iterations of four operations."""
     facts = {"0": {"cuda": {"devices": 1}} if cuda else {}}
     values = {} if spent is None else {"step.iterations_s": {0: spent}, "step.batches": {0: batches}}
-    loops = (IndependentLoop(SCRIPT, 30, "loss", over, samples, iterations, 4, backward_s),)
+    loops = (IndependentLoop(SCRIPT, 30, "loss", over, samples, iterations, 4, backward_s, grows, share),)
     own = {0: rank(forward=0.9 - backward, backward=backward)}
     return job(own, values=values, independent_loops=loops, facts=facts, **more)
 
@@ -89,3 +91,20 @@ def test_only_ranks_that_spend_time_in_the_loop_spare_it() -> None:
     )
     assert isinstance(run_rule(RULES["CMP029"], one, Config()), Clear), "the other rank sets the pace"
     assert found("CMP029", both)
+
+
+def test_what_goes_through_all_before_it_computes_less_at_once() -> None:
+    """Of 24 iterations in nearly all of the step two in 25 are left, however long an operation takes."""
+    nearly_all = {"spent": 0.39, "backward": 0.5, "backward_s": 0.49, "iterations": 24}
+    finding = found("CMP029", cmp029(**nearly_all, grows=True))
+    assert "causal mask" in finding.fixes[0].title and "all before it" in finding.evidence[1].note
+    assert finding.saving is not None and finding.saving.speedup[0] > 3.0 > 12.0 - finding.saving.speedup[1]
+    assert isinstance(run_rule(RULES["CMP029"], cmp029(**nearly_all), Config()), Clear), (
+        "of long operations little is left to gain"
+    )
+
+
+def test_a_loop_that_is_most_of_the_forward_pass_takes_its_share_of_it() -> None:
+    few_samples = {"spent": 0.1, "backward": 0.5, "backward_s": 0.4, "iterations": 2000}
+    sampled, whole = (found("CMP029", cmp029(**few_samples, share=share)).saving for share in (0.0, 1.0))
+    assert sampled is not None and whole is not None and whole.speedup[0] > 1.5 * sampled.speedup[0]

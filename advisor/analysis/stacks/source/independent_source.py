@@ -59,6 +59,7 @@ class FoundLoop:
     line: int
     function: str
     over: IteratesOver
+    grows: bool = False  # each iteration goes through all of the ones before: `decoder(words[:, :t])`
 
 
 def independent_loop(
@@ -77,7 +78,7 @@ def independent_loop(
         loop = _loop_in(function, entry.line, frozenset(lines))
         if loop is not None and not any(_keeps(sources, inner) for inner in entries[n + 1 :]):
             own = entry.function.partition(".<locals>.<")[0]  # without the frame of a comprehension
-            return FoundLoop(entry.file, loop.lineno, own, _over(loop))
+            return FoundLoop(entry.file, loop.lineno, own, _over(loop), _takes_prefixes(loop))
     return None
 
 
@@ -137,6 +138,29 @@ def _over(loop: ast.stmt | ast.expr) -> IteratesOver:
         for func in called
     )
     return "modules" if one_of_many else "data"
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes_prefixes(loop: ast.stmt | ast.expr) -> bool:
+    """True if a call in the loop gets a part that begins at the start and ends where the iteration is."""
+    rounds = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
+    turns = set[str]().union(*(names(each.target) for each in rounds))
+    axes = (
+        axis
+        for call in ast.walk(loop)
+        if isinstance(call, ast.Call)
+        for given in (*call.args, *(k.value for k in call.keywords))
+        for node in ast.walk(given)
+        if isinstance(node, ast.Subscript)
+        for axis in (node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice])
+    )
+    return any(
+        isinstance(axis, ast.Slice)
+        and axis.lower is None
+        and axis.upper is not None
+        and bool(names(axis.upper) & turns)
+        for axis in axes
+    )
 
 
 def _is_independent(loop: ast.For) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from recordings import FIRST_STEP_NS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import Event, Source
 
 SCRIPT, MODEL, LIBRARY = "/job/train.py", "/job/model.py", "/env/site-packages"
 Call = tuple[str, str, int]
@@ -26,11 +26,11 @@ def looks(count: int, *calls: Call) -> dict[str, Any]:
     return {"count": count, "frames": frames, "user": {**user, "text": ""}}
 
 
-def seen(*rows: dict[str, Any], operations: dict[str, int] | None = None) -> Analysis:
+def seen(*rows: dict[str, Any], operations: dict[str, int] | None = None, sources: tuple[Source, ...] = ()) -> Analysis:
     profile = {"outside_share": 0.0, "looks": sum(row["count"] for row in rows), "stacks": list(rows)}
     event = Event(FIRST_STEP_NS, "profile", 100, 0, profile)
     facts = {} if operations is None else {"operations": operations}
-    return analyse(recording({0: plan(60, backward=60)}, events=(event,), facts={100: facts}))
+    return analyse(recording({0: plan(60, backward=60)}, events=(event,), facts={100: facts}, sources=sources))
 
 
 def test_operations_are_those_of_a_counted_step() -> None:
@@ -51,6 +51,34 @@ def test_the_line_is_the_innermost_that_has_most_of_the_forward_pass() -> None:
     (line,) = seen(*cell, head, looks(300, TRAIN, BACKWARD)).forward_lines
     assert (line.file, line.line, line.function, line.samples) == (MODEL, 33, "Net.forward", 90)
     assert line.share == 0.9
+
+
+UNROLLED = """\
+class Net:
+    def forward(self, x):
+        state = self.first(x)
+        for t in range(9):
+            state = self.cell(x[:, t], state)
+            for layer in self.layers:
+                state = layer(state)
+            out.append(self.read(state))
+"""
+
+
+def test_a_loop_is_named_where_no_line_of_it_has_most() -> None:
+    lines = [looks(count, TRAIN, MODULE, ("Net.forward", MODEL, line)) for line, count in ((5, 50), (7, 30), (8, 20))]
+    source = Source(MODEL, "", UNROLLED)
+    (line,) = seen(*lines, sources=(source,)).forward_lines
+    assert (line.file, line.line, line.function, line.samples) == (MODEL, 4, "Net.forward", 100)
+    (line,) = seen(looks(80, TRAIN, MODULE, ("Net.forward", MODEL, 5)), sources=(source,)).forward_lines
+    assert line.line == 5
+
+
+def test_the_loop_that_trains_is_none() -> None:
+    train = "for x in loader:\n    y = net(x)\n    z = head(y)\n    loss(z).backward()\n"
+    rows = [looks(50, ("<module>", SCRIPT, line), MODULE, LINEAR) for line in (2, 3)]
+    rows.append(looks(100, ("<module>", SCRIPT, 4), BACKWARD))
+    assert seen(*rows, sources=(Source(SCRIPT, "", train),)).forward_lines == ()
 
 
 def test_a_model_of_a_library_is_named_by_the_line_that_calls_it() -> None:

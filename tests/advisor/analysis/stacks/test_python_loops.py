@@ -161,6 +161,34 @@ def test_a_loss_that_a_module_computes_is_known_by_the_function_that_it_calls() 
     assert losses(looks(80, *COLUMN, MSE), sources=(Source(SCRIPT, "", source),)).independent_loops[0].iterations == 40
 
 
+DECODER = """\
+class Decoder:
+    def forward(self, words):
+        scores = []
+        for t in range(1, words.shape[1]):
+            scores.append(self.layers(words[:, :t])[:, -1])
+        return torch.stack(scores, 1)
+
+def train():
+    for words, wanted in loader:
+        out = net(words)
+        loss = criterion(out, wanted)
+        loss.backward()
+"""
+LAYERS = ("TransformerEncoder.forward", "/env/site-packages/torch/nn/modules/transformer.py", 500)
+MANY = tuple(f"Node{n}Backward0" for n in range(60))
+
+
+def test_a_loop_of_most_of_the_forward_pass_is_the_block_of_most_of_the_graph() -> None:
+    word = (("train", SCRIPT, 10), ("Decoder.forward", SCRIPT, 5), MODULE, LAYERS)
+    given = {"source": DECODER, "model": 10, "backward": 12, "block": MANY}
+    (loop,) = losses(looks(180, *word), **given).independent_loops
+    assert (loop.line, loop.iterations, loop.nodes, loop.grows, loop.share) == (4, 40, 60, True, 0.9)
+    assert loop.backward_s == pytest.approx(0.020, rel=0.01), "of three passes in 60 ms"
+    assert losses(looks(150, *word), **given).independent_loops == (), "a quarter of the forward pass is elsewhere"
+    assert losses(looks(180, *word), **{**given, "times": 7}).independent_loops == ()
+
+
 def test_two_loops_do_not_share_the_nodes_of_one() -> None:
     """The longer one has them."""
     twice = LOSSES.replace(

@@ -15,6 +15,22 @@ FILE = "/job/loss.py"
 LINE = "HERE"
 
 
+@pytest.mark.parametrize(
+    ("call", "grows"),
+    [
+        ("decode(y[:, :t], x)", True),
+        ("decode(x, words=y[: t + 1])", True),
+        ("decode(x[:, t], y)", False),
+        ("decode(x[:, t : t + 1])", False),
+        ("decode(x[:, :9])", False),
+    ],
+)
+def test_an_iteration_that_goes_through_all_before_it(call: str, grows: bool) -> None:
+    text = f"def forward(x, y):\n    out = []\n    for t in range(9):\n        out.append({call})\n    return out\n"
+    loop = independent_loop([Source(FILE, "", text)], [Entry(FILE, 4, "forward", "called")], {})
+    assert loop is not None and loop.grows == grows
+
+
 def found(body: str, *, called: str = "", backwards: tuple[int, ...] = ()) -> int | None:
     """The line of the loop around the line that ends with a comment HERE, or around the call of the function `called`."""
     text = "def loss(x, y, heads, model):\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"

@@ -217,6 +217,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "collectives.stream_s",
             "collectives.by_hand_s",
             "collectives.metrics_s",
+            "collectives.model_s",
             "collectives.norm_*",
             "collectives.buffers_s",
         ),

@@ -66,6 +66,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     library_of,
     messages_of,
     metrics_s,
+    model_s,
     norms_s,
     on_faster_links,
     others_s,
@@ -94,7 +95,7 @@ _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    wire, step = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a), a.value(STEP_TIME_S)
+    wire, step = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a) - model_s(a), a.value(STEP_TIME_S)
     level = severity(wire / step)
     if proven_s(a, wire) < t["wire"] * step or level is None:
         return Clear(RULE.id)
@@ -149,7 +150,8 @@ def _saving_of_norms(a: Analysis) -> Saving:
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
-    wire, step, norms = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a), a.value(STEP_TIME_S), norms_s(a)
+    wire = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a) - model_s(a)
+    step, norms = a.value(STEP_TIME_S), norms_s(a)
     size, called = a.get(COMM_MEGABYTES), max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
     found = [Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:

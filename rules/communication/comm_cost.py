@@ -13,6 +13,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_CALLS,
     COLLECTIVES_MEGABYTES,
     COLLECTIVES_METRICS_S,
+    COLLECTIVES_MODEL_S,
     COLLECTIVES_NORM_S,
     COLLECTIVES_STREAM_S,
     COMM_BUCKETS,
@@ -89,9 +90,17 @@ def buffers_s(a: Analysis) -> float:
     return min(a.value(COMM_WIRE_S) - norms_s(a) - metrics_s(a), a.get(COLLECTIVES_BUFFERS_S) or 0.0)
 
 
+def model_s(a: Analysis) -> float:
+    """The part that belongs to what the model or its loss exchanges itself, where gradients are exchanged too: by DDP, or by hand."""
+    if largest_model(a) is None and not a.get(COLLECTIVES_BY_HAND_S):
+        return 0.0
+    left = a.value(COMM_WIRE_S) - norms_s(a) - metrics_s(a) - buffers_s(a)
+    return min(left, a.get(COLLECTIVES_MODEL_S) or 0.0)
+
+
 def others_s(a: Analysis) -> float:
     """The exposed transfer time of everything but gradients."""
-    return norms_s(a) + metrics_s(a) + buffers_s(a)
+    return norms_s(a) + metrics_s(a) + buffers_s(a) + model_s(a)
 
 
 def gradients_s(a: Analysis) -> float:

@@ -79,6 +79,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "shm.used_share": 0.2,
         "sample.transform_share": 0.3,
         "collectives.norm_calls": {0: 0.0, 1: 0.0},
+        "collectives.model_s": 0.01,
         "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
         "nccl.socket": 0.0,
     }

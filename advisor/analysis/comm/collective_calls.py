@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,13 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.comm.stream_meetings import stream_values
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
-from rn50_advisor.advisor.model.comm.exchanged_bytes import HELD_PHASES, broadcasts_of, held_ns, metrics_ns
+from rn50_advisor.advisor.model.comm.exchanged_bytes import (
+    HELD_PHASES,
+    broadcasts_of,
+    held_ns,
+    metrics_ns,
+    model_ns,
+)
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_BUFFERS_S,
@@ -24,6 +31,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_HELD_S,
     COLLECTIVES_MEGABYTES,
     COLLECTIVES_METRICS_S,
+    COLLECTIVES_MODEL_S,
     COLLECTIVES_NORM_CALLS,
     COLLECTIVES_NORM_S,
     COMM_GLOO_ON_GPU,
@@ -35,10 +43,17 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
+
+
+class TimeOfPlace(Protocol):
+    """Nanoseconds of a place's blocking time, by phase."""
+
+    def __call__(self, site: CollectiveSite, *, ddp: bool) -> dict[str, int]: ...
+
 
 # Above this share of the latest steps with collectives, the job calls them regularly: steps without a record are assumed to have had them.
 _USUAL_SHARE = 0.5
@@ -102,7 +117,7 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
         count = max(float(steps.count.sum()), 1.0)
         facts = known.get(rank, RankFacts())
-        of_metrics = _metrics_s(facts, table, rows)
+        of_metrics, of_model = (_of_places(facts, table, rows, part) for part in (metrics_ns, model_ns))
         if of_buffers := broadcasts_of(facts):
             ours = sum(held_ns(site, "forward") for site in of_buffers)
             buffers[rank] = _share(ours, table, "forward") * rows["forward_ns"]
@@ -118,9 +133,10 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
                 COLLECTIVES_NORM_S: rows["norm_ns"] / 1e9,
                 COLLECTIVES_BY_HAND_S: rows["optimizer_ns"] / 1e9 - of_metrics.get("optimizer", 0.0),
                 COLLECTIVES_METRICS_S: rows["gap_ns"] / 1e9 + sum(of_metrics.values()),
+                COLLECTIVES_MODEL_S: np.zeros(steps.step.size) + sum(of_model.values()),
             }
     if len(seconds) == len(steady) > 1:
-        for measure in (COLLECTIVES_NORM_S, COLLECTIVES_BY_HAND_S, COLLECTIVES_METRICS_S):
+        for measure in (COLLECTIVES_NORM_S, COLLECTIVES_BY_HAND_S, COLLECTIVES_METRICS_S, COLLECTIVES_MODEL_S):
             values[measure, JOB] = _shortest(steady, {rank: own[measure] for rank, own in seconds.items()})
     values.update(stream_values(recording, steady))
     if len(buffers) == len(steady) > 1:
@@ -128,11 +144,11 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
     return values
 
 
-def _metrics_s(facts: RankFacts, table: Table, rows: Mapping[str, Array]) -> dict[str, Array]:
-    """Seconds of each row that go to metrics before the update, by phase."""
+def _of_places(facts: RankFacts, table: Table, rows: Mapping[str, Array], part: TimeOfPlace) -> dict[str, Array]:
+    """Seconds of each row that go to this part of what places exchange before the update, by phase."""
     found = Counter[str]()
     for site in facts.get("collectives", ()):
-        found.update(metrics_ns(site, ddp=bool(facts.get("ddp"))))
+        found.update(part(site, ddp=bool(facts.get("ddp"))))
     return {phase: _share(ours, table, phase) * rows[f"{phase}_ns"] / 1e9 for phase, ours in found.items()}
 
 

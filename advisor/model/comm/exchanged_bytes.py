@@ -74,6 +74,15 @@ def metrics_ns(site: CollectiveSite, *, ddp: bool) -> dict[str, int]:
     return {phase: held_ns(site, phase) for phase in phases}
 
 
+def model_ns(site: CollectiveSite, *, ddp: bool) -> dict[str, int]:
+    """The part of a place's blocking time that goes to what the model or its loss exchanges, by phase: features of all ranks.
+
+    DDP's own exchange is no call from Python; without it, calls in the backward pass may be that of gradients.
+    """
+    of_job = site.get("library", "") in ("", "torch") and site.get("calls", 0) > 0 and not is_metric(site)
+    return {phase: held_ns(site, phase) for phase in (("forward", *(("backward",) if ddp else ())) if of_job else ())}
+
+
 @dataclass(frozen=True, slots=True)
 class TimedCollective:
     """A collective as NCCL timed it. `size`: bytes of one rank's inputs; `took_s`: seconds of a call."""

@@ -68,6 +68,11 @@ COLLECTIVES_METRICS_S = JobMeasure(
     "s",
     "the part after the optimizer, and of calls before it that exchange only a few numbers, on the rank that is blocked shortest",
 )
+COLLECTIVES_MODEL_S = JobMeasure(
+    "collectives.model_s",
+    "s",
+    "the part of forward and backward pass in which the model or its loss exchanges what it computes, on the rank that is blocked shortest",
+)
 COLLECTIVES_NORM_CALLS = RankMeasure(
     "collectives.norm_calls", "calls", "collectives of synchronised batch norm in a step"
 )

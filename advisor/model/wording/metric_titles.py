@@ -6,6 +6,7 @@ METRIC_TITLES: dict[str, str] = {
     "batch.collate_s": "collate_fn CPU time",
     "batch.fixed_share": "batch-independent compute",
     "collectives.metrics_s": "collectives besides the gradient exchange",
+    "collectives.model_s": "collectives of the model's own",
     "collectives.buffers_s": "buffer broadcasts",
     "collectives.calls": "collective calls",
     "collectives.megabytes": "gradient bytes",

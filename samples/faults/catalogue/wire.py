@@ -8,7 +8,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.rules.communication.comm_cost import on_faster_links
 from samples.faults.fixtures import SlowLoopback
-from samples.faults.scenario import Job, Promise, Remedy, Scenario, Truth, fault
+from samples.faults.scenario import HEALTHY, Job, Promise, Remedy, Scenario, Truth, fault
 
 
 def wire(*arguments: str) -> Job:
@@ -21,6 +21,11 @@ def normed(*arguments: str) -> Job:
 
 def metrics(*arguments: str) -> Job:
     return Job("faults/jobs/ranks/metrics.py", arguments, ranks=2, start="one by one")
+
+
+def features(*arguments: str) -> Job:
+    """Two towers with a contrastive loss on two ranks."""
+    return Job("faults/jobs/ranks/features.py", arguments, ranks=2, start="one by one")
 
 
 def buffers(*arguments: str) -> Job:
@@ -271,6 +276,28 @@ SCENARIOS = (
         "loss-averaged-beside-much-computing",
         "COM011",
         metrics("--what=loss"),
+        strength="just below",
+    ),
+    fault(
+        "features-gathered-for-a-contrastive-loss",
+        "COM013",
+        features("--batch=64", "--features=4096", "--width=16", "--steps=500"),
+        line="dist.all_gather(parts, own",
+        fixed=features("--batch=64", "--features=4096", "--width=16", "--steps=600", "--once"),
+    ),
+    fault(
+        "features-gathered-beside-much-computing",
+        ("COM013", HEALTHY),
+        features("--features=2048", "--steps=150"),
+        line="dist.all_gather(parts, own",
+        strength="just above",
+        note="a tenth of the step",
+        fixed=features("--features=2048", "--steps=200", "--once"),
+    ),
+    fault(
+        "narrow-features-gathered-for-a-contrastive-loss",
+        "COM013",
+        features("--features=64", "--width=1024", "--steps=200"),
         strength="just below",
     ),
     fault(

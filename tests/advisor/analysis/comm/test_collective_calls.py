@@ -101,6 +101,28 @@ def test_numbers_exchanged_before_the_update_are_metrics(
     assert averaged.get("collectives.by_hand_s") == pytest.approx(0.020), "without DDP they may be gradients"
 
 
+@pytest.mark.parametrize(
+    ("site", "model_s"),
+    [
+        ({**NUMBERS, "bytes": 9 * 4096}, 0.015),
+        ({**NUMBERS, "bytes": 9 * 4096, "library": "torch"}, 0.015),
+        ({**NUMBERS, "in_module": True}, 0.015),
+        (NUMBERS, 0.0),
+        ({**NUMBERS, "bytes": 9 * 4096, "library": "SyncBatchNorm"}, 0.0),
+        ({**NUMBERS, "bytes": 9 * 4096, "library": "FSDP"}, 0.0),
+    ],
+)
+def test_what_the_model_exchanges_is_known_apart(site: dict[str, Any], model_s: float) -> None:
+    plans = {rank: plan(STEPS, forward=40, backward=45) for rank in (0, 1)}
+    calls = {rank: called(forward_ns=10, backward_ns=5) for rank in (0, 1)}
+    facts: dict[str, Any] = {"collectives": [{**site, "held_ns": [STEPS * 10 * MS, STEPS * 5 * MS, 0, 0, 0]}]}
+    made = recording(plans, wire_ms=20, collectives=calls)
+    wrapped = analyse(replace(made, facts={100 + rank: {**facts, "ddp": [{}]} for rank in (0, 1)}))
+    assert wrapped.get("collectives.model_s") == pytest.approx(model_s)
+    averaged = analyse(replace(made, facts={100 + rank: facts for rank in (0, 1)}))
+    assert averaged.get("collectives.model_s") == pytest.approx(0.010 if model_s else 0.0), "the rest may be gradients"
+
+
 def test_metrics_are_told_from_buffers_that_ddp_sends_in_the_same_pass() -> None:
     plans = {rank: plan(STEPS, forward=60) for rank in (0, 1)}
     calls = {rank: called(forward_ns=30) for rank in (0, 1)}

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-EVERY = 3  # steps
-VARIANTS = ({"num_workers": 1, "multiprocessing_context": "fork"}, None, {"num_workers": 2, "prefetch_factor": 1}, None)
+VARIANTS = ({"num_workers": 1, "multiprocessing_context": "fork"}, {"num_workers": 3, "prefetch_factor": 1})
 EPOCHS = 3
 SWAPPED = len(sys.argv) > 1
 
@@ -60,21 +59,12 @@ def initialise(worker):
 def install():
     from rn50_advisor.probes.rank import install
     from rn50_advisor.probes.rank.recorder import Recorder
-    from rn50_advisor.probes.rank.trials.loader_swap import LoaderSwap
 
+    variants = [[{"kind": "call", "callable": "DataLoader", "arguments": options}] for options in VARIANTS]
+    live = {"variants": [[], *variants], "from_step": 4, "block_steps": 3, "order": [1, 0, 2, 0]}
+    Path(sys.argv[1], "trial.json").write_text(json.dumps({"changes": [], "live": live}))
     install.install(sys.argv[1], Nowhere)
-    recorder = next(item for item in gc.get_objects() if type(item) is Recorder)
-    swap = LoaderSwap(torch, recorder.failed, lambda: recorder.loading.loaders)
-    swap.install()
-    stepped = recorder.schedule.stepped
-
-    def at_step(step):
-        if step % EVERY == 0:
-            swap.use(VARIANTS[step // EVERY % len(VARIANTS)])
-        stepped(step)
-
-    recorder.schedule.stepped = at_step
-    return recorder, swap
+    return next(item for item in gc.get_objects() if type(item) is Recorder)
 
 
 def digest():
@@ -95,7 +85,7 @@ def train(loader, model, optimizer):
 
 
 def main():
-    recorder, swap = install() if SWAPPED else (None, None)
+    recorder = install() if SWAPPED else None
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(0)
     model = torch.nn.Linear(4, 2)
@@ -103,7 +93,7 @@ def main():
     train(DataLoader(Data(), 4, shuffle=True, worker_init_fn=initialise), model, optimizer)
     train(DataLoader(Data(), 8, shuffle=True, num_workers=2, worker_init_fn=initialise), model, optimizer)
     if SWAPPED:
-        recorder.schedule.stepped = lambda step: None
+        swap = recorder.trial._swap
         swap.use(None)
     try:
         for _ in DataLoader(Data(broken=77), 4):
@@ -121,6 +111,7 @@ def main():
             "errors": recorder.errors,
             "swap": swap.facts(),
             "steps": recorder.account.step,
+            "trial": recorder.trial.facts(),
         }
         Path(sys.argv[1], "report").write_text(json.dumps(report, default=str))
 

@@ -12,6 +12,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,8 @@ def fail() -> None:
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
     """No worker and no descriptor is left, without a collection of garbage."""
-    list(DataLoader(Data(), SAMPLES, num_workers=1, multiprocessing_context="fork"))  # what multiprocessing keeps
+    resource_tracker.ensure_running()  # these two open what multiprocessing keeps
+    list(DataLoader(Data(), SAMPLES, num_workers=1, multiprocessing_context="fork"))
     gc.collect()
     gc.disable()
     before = set(multiprocessing.active_children()), descriptors()
@@ -239,6 +241,7 @@ def read(loader: Any, at_step: Callable[[int], object] = lambda step: None) -> t
             try:
                 batch = next(iterator)
             except StopIteration:
+                assert next(iterator, None) is None
                 break
             batches.append(told(batch))
             drawn.append((torch.rand(1).item(), random.random(), np.random.rand()))
@@ -372,6 +375,62 @@ def test_new_workers_are_seeded_and_initialised_as_usual(swap: LoaderSwap, tmp_p
     list(batches)
     assert [(tmp_path / name).read_text() for name in ("0", "1")] == [f"{seed}", f"{seed + 1}"]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_workers_of_another_start_method(swap: LoaderSwap) -> None:
+    batches = iter(DataLoader(Data(), BATCH))
+    found = told(next(batches))
+    swap.use({"num_workers": 1, "multiprocessing_context": "spawn"})
+    batch = next(batches)
+    assert os.getpid() not in makers(batch)
+    assert found + told(batch) + rest(batches) == list(range(SAMPLES))
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error")
+def test_what_cannot_be_pickled_for_a_worker_goes_on_as_it_is(swap: LoaderSwap) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return torch.stack(samples)
+
+    batches = iter(DataLoader(Data(), BATCH, collate_fn=collate))
+    found = told(next(batches))
+    swap.use({"num_workers": 1, "multiprocessing_context": "spawn"})
+    assert found + rest(batches) == list(range(SAMPLES))
+    (refused,) = swap.facts()["refused"]
+    assert "Can't" in refused or "can't" in refused.lower(), refused
+    assert swap.facts()["swaps"] == 0
+
+
+@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="NOT TESTED HERE: this torch has no accelerators")
+def test_pinning_is_swapped_like_workers(swap: LoaderSwap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is pretended: what would be copied is only counted."""
+    pinned = []
+
+    def pin_memory(batch: Any, device: Any = None) -> Any:
+        pinned.append(threading.current_thread() is threading.main_thread())
+        return batch
+
+    device = {
+        "is_available": lambda: True,
+        "current_accelerator": lambda: torch.device("cpu"),
+        "current_device_index": lambda: 0,
+        "set_device_index": lambda index: None,
+    }
+    for name, value in device.items():
+        monkeypatch.setattr(torch.accelerator, name, value)
+    monkeypatch.setattr(torch.utils.data._utils.pin_memory, "pin_memory", pin_memory)
+    variants = ({"pin_memory": True}, {**FORKED, "pin_memory": True}, FORKED, None)
+    found = []
+    for step, batch in enumerate(DataLoader(Data(), BATCH)):
+        found += told(batch)
+        assert swap.use(variants[step // 3 % len(variants)]) == []
+    assert found == list(range(SAMPLES)) and set(pinned) == {True, False}
+    assert 12 <= len(pinned) < SAMPLES // BATCH
+    assert {"pin_memory": False, "num_workers": 2}.items() <= swap.facts()["loaders"][0].items()
+    assert not any(getattr(thread, "_target", None) is pinning_loop() for thread in threading.enumerate())
+
+
+def pinning_loop() -> Any:
+    return torch.utils.data._utils.pin_memory._pin_memory_loop
 
 
 def test_without_order_each_batch_comes_once(swap: LoaderSwap) -> None:

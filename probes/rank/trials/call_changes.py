@@ -51,7 +51,7 @@ class ChangedCall:
         if not found:
             raise Refused("this torch has no %s" % self._callable)
         if self._removed and isinstance(found[0].original, type):
-            raise Refused("%s makes what the job trains" % self._callable)
+            raise Refused("the job needs what %s makes" % self._callable)
         if self._place.file is None and any(each.of_objects for each in found):
             raise Refused("the place of this call of %s is not known" % self._callable)
         return [self._install(each) for each in found]

@@ -115,7 +115,7 @@ def test_calls_of_a_job_get_the_arguments_that_an_edit_would_give_them(tmp_path:
         8: "it has no argument no_such_argument",
         9: "RuntimeError: `fused` does not support `differentiable`",
         10: refused[10],
-        11: "DistributedDataParallel makes what the job trains",
+        11: "the job needs what DistributedDataParallel makes",
         12: "the place of this call of to is not known",
     }
     assert refused[10].startswith("TypeError: ")

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.trials.knobs import NO_CHANGE, Knob, knob_of
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FixCandidate:
     """A fix with its knob."""
 
     finding: Finding
@@ -49,7 +49,7 @@ def predicted_of(finding: Finding) -> Predicted | None:
     return Predicted(saving.likely, *saving.speedup) if saving else None
 
 
-def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[Candidate], list[Trial]]:
+def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[FixCandidate], list[Trial]]:
     """The fixes to try and those that are refused. `asked`: only fixes of these rules; empty: all that promise a gain.
 
     Raises UsageError if the report has no finding of a rule that is asked for.
@@ -58,13 +58,13 @@ def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[Candid
     if missing := [rule for rule in asked if rule not in found]:
         hint = did_you_mean(missing[0], sorted(found)) or f"it has {', '.join(found) or 'no finding'}"
         raise UsageError(f"this job has no finding of {', '.join(missing)}", hint)
-    tried: list[Candidate] = []
+    tried: list[FixCandidate] = []
     refused: list[Trial] = []
     for finding in _by_gain(report, asked):
         knobs = [(fix, knob_of(fix, also_other_training=finding.rule in asked)) for fix in finding.fixes]
         chosen = next(((fix, knob) for fix, knob in knobs if isinstance(knob, Knob)), None)
         if chosen is not None:
-            tried.append(Candidate(finding, *chosen))
+            tried.append(FixCandidate(finding, *chosen))
         else:
             fix, why = next(((fix, str(knob)) for fix, knob in knobs), (Fix(finding.title), NO_CHANGE))
             refused.append(_refused(finding, fix, why))

@@ -50,8 +50,8 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1])) as told:
         for line in told:
             if line.startswith("+"):
-                pid, ticks = line[1:].split()
-                watched[int(pid)] = int(ticks)
+                named, since = line[1:].split()
+                watched[int(named)] = int(since)
             else:
                 watched.pop(int(line[1:]), None)
     for pid, ticks in watched.items():

@@ -18,6 +18,8 @@ from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
 TURN_S = 0.5  # equal jobs were 0.95 to 1.05 times as fast as one another in turns of half a second, 0.81 to 1.35 in turns of two seconds
 WINDOW_S = 2.0  # of computing, the shortest that is compared
 WINDOW_STEPS = 8
+PAIRS_A_START = 4  # of the same two processes
+PROCESS_SD = 0.1
 SETTLING_TURNS = 2  # not measured: workers have filled their queues while the training process came to rest
 WARM_STEPS = 10  # allocators, autotuning, first batches of workers
 WARM_S = 2.0
@@ -32,7 +34,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(slots=True)
-class Side:
+class TrialSide:
     """One of the two jobs, started again when it has come to its end. `rates`: work per second, window by window."""
 
     order: Order
@@ -93,31 +95,51 @@ class Side:
             self.job.end()
 
 
-def in_turns(base: Side, changed: Side, deadline_s: float) -> Iterator[list[float]]:
+def in_turns(base: TrialSide, changed: TrialSide, deadline_s: float) -> Iterator[list[float]]:
     """Yields the logarithms of the speed-up, pair by pair, at each look. `base` has been started, and rests.
 
-    While one job computes, every process of the other is stopped. Raises TrialFailed, or OutOfTime.
+    While one job computes, every process of the other is stopped. Both are started anew for every few pairs: see `shared_sd`.
+    Raises TrialFailed, or OutOfTime.
     """
-    window_s = window_of(changed.start(deadline_s), base.progress())
-    for side in (base, changed) * SETTLING_TURNS:
-        _turn(side, window_s, deadline_s)
-    for side in (base, changed):
-        side.resume_here()
-    computed_s = 0.0
-    for look in LOOKS:
-        due_s, most_s = look * window_s, _TURNS_MAX * look * window_s
-        pairs: list[float] = []
-        while len(pairs) < look and computed_s < most_s:
-            while computed_s < due_s:
-                for side in (base, changed):
-                    _turn(side, window_s, deadline_s)
-                computed_s += TURN_S
-            pairs = _ratios(base.measured(window_s), changed.measured(window_s))
-            due_s = computed_s + max(1, look - len(pairs)) * window_s
-        yield pairs
+    pairs: list[float] = []
+    while len(pairs) < LOOKS[-1]:
+        if pairs:
+            base.start(deadline_s)
+        window_s = window_of(changed.start(deadline_s), base.progress())
+        for side in (base, changed) * SETTLING_TURNS:
+            _turn(side, window_s, deadline_s)
+        for side in (base, changed):
+            side.resume_here()
+        pairs += _some_pairs(base, changed, window_s, deadline_s)
+        if len(pairs) in LOOKS:
+            yield list(pairs)
 
 
-def _turn(side: Side, window_s: float, deadline_s: float) -> None:
+def _some_pairs(base: TrialSide, changed: TrialSide, window_s: float, deadline_s: float) -> list[float]:
+    """Of these two processes; too few if evaluations take nearly all of their time."""
+    computed_s, due_s, found = 0.0, PAIRS_A_START * window_s, list[float]()
+    while len(found) < PAIRS_A_START and computed_s < _TURNS_MAX * PAIRS_A_START * window_s:
+        while computed_s < due_s:
+            for side in (base, changed):
+                _turn(side, window_s, deadline_s)
+            computed_s += TURN_S
+        found = _ratios(base.measured(window_s), changed.measured(window_s))
+        due_s = computed_s + max(1, PAIRS_A_START - len(found)) * window_s
+    if len(found) < PAIRS_A_START:
+        raise OutOfTime
+    return found[:PAIRS_A_START]
+
+
+def shared_sd(pairs: int) -> float:
+    """What pairs of the same two processes have in common, as a standard deviation of so many pairs' mean.
+
+    One process of a job is faster than another of the same job for as long as both live: of a ResNet18 against itself on two cores the
+    logarithms were 0.18, 0.08, 0.05 and -0.09, eight pairs each; of a small one with much loading 0.03.
+    """
+    return PROCESS_SD / math.sqrt(max(1, pairs // PAIRS_A_START))
+
+
+def _turn(side: TrialSide, window_s: float, deadline_s: float) -> None:
     assert side.job is not None
     if time.monotonic() > deadline_s:
         raise OutOfTime
@@ -128,7 +150,7 @@ def _turn(side: Side, window_s: float, deadline_s: float) -> None:
         side.start(deadline_s)
 
 
-def one_after_the_other(base: Side, changed: Side, deadline_s: float) -> Iterator[list[float]]:
+def one_after_the_other(base: TrialSide, changed: TrialSide, deadline_s: float) -> Iterator[list[float]]:
     """The same for jobs that cannot share the machine: each runs alone, in the order without, with, with, without.
 
     Raises TrialFailed, or OutOfTime.
@@ -142,7 +164,7 @@ def one_after_the_other(base: Side, changed: Side, deadline_s: float) -> Iterato
             yield list(pairs)
 
 
-def _alone(side: Side, deadline_s: float) -> float:
+def _alone(side: TrialSide, deadline_s: float) -> float:
     """Work per second of a run of its own."""
     progress = side.start(deadline_s)
     window_s = window_of(progress)
@@ -157,7 +179,7 @@ def _alone(side: Side, deadline_s: float) -> float:
     return sum(rates) / len(rates)
 
 
-def in_blocks(side: Side, schedule: BlockSchedule, settling: int, deadline_s: float) -> Iterator[list[float]]:
+def in_blocks(side: TrialSide, schedule: BlockSchedule, settling: int, deadline_s: float) -> Iterator[list[float]]:
     """The same in one job, which switches between itself and the change as `schedule` says. `settling`: steps left out after a switch.
 
     Raises TrialFailed, or OutOfTime.

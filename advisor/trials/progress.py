@@ -44,7 +44,7 @@ class Progress:
         whole = int((self.trained_s - begin_s) / window_s + 1e-9)
         if whole < 1:
             return []
-        edges = begin_s + window_s * np.arange(whole + 1)
+        edges = np.asarray(begin_s + window_s * np.arange(whole + 1), np.float64)
         done = np.sum([np.diff(rank.at(edges)) for rank in self.ranks], axis=0)
         return [float(work) / window_s for work in done]
 
@@ -70,7 +70,8 @@ def progress_of(recording: Recording, *, skip_steps: int = 0) -> Progress | None
 
 
 def _trained(rows: Table, skip_steps: int) -> Table:
-    return rows[((rows["flags"] & FLAG_TAIL) == 0) & (rows["step"] >= skip_steps)]
+    kept: Table = rows[((rows["flags"] & FLAG_TAIL) == 0) & (rows["step"] >= skip_steps)]
+    return kept
 
 
 def _seconds(rows: Table) -> NDArray[np.float64]:
@@ -78,4 +79,4 @@ def _seconds(rows: Table) -> NDArray[np.float64]:
     ends = rows["t_end_ns"].astype(np.float64)
     begins = np.concatenate([[float(rows["t_start_ns"][0])], ends[:-1]])
     seconds = (ends - begins - rows["evaluation_ns"] - rows["checkpoint_ns"]) / 1e9
-    return np.maximum(seconds, 1e-9)
+    return np.asarray(np.maximum(seconds, 1e-9), np.float64)

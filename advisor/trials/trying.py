@@ -18,23 +18,24 @@ from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.trials import Applied, MeasuredSpeedup, Trial, Tried
 from rn50_advisor.advisor.model.wording.quantities import ratio
 from rn50_advisor.advisor.trials.blocks import BlockSchedule, settling_steps
-from rn50_advisor.advisor.trials.candidates import Candidate, candidates
+from rn50_advisor.advisor.trials.candidates import FixCandidate, candidates
 from rn50_advisor.advisor.trials.containment import Containment
 from rn50_advisor.advisor.trials.judgement import LOOKS, PairJudgement, judge
 from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.pairing import (
     WARM_STEPS,
     OutOfTime,
-    Side,
+    TrialSide,
     in_blocks,
     in_turns,
     one_after_the_other,
     schedule_of,
+    shared_sd,
 )
 from rn50_advisor.advisor.trials.progress import progress_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 
-Measure = Callable[[Side, Side, float], Iterator[list[float]]]
+Measure = Callable[[TrialSide, TrialSide, float], Iterator[list[float]]]
 # Free memory that a second job at the same time wants, as a share of what the first one uses: its own, and some for growth.
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
@@ -62,7 +63,7 @@ class Blocks:
     schedule: BlockSchedule
     settling: int
 
-    def __call__(self, base: Side, side: Side, deadline_s: float) -> Iterator[list[float]]:
+    def __call__(self, base: TrialSide, side: TrialSide, deadline_s: float) -> Iterator[list[float]]:
         return in_blocks(side, self.schedule, self.settling, deadline_s)
 
 
@@ -117,7 +118,7 @@ class Trying:
             notes.append(f"jobs ran one after the other: {self._alone}")
         return Tried((*trials, *refused), self._settings.argv, samples_per_s, together, took_s, tuple(notes))
 
-    def _side(self, name: str, chosen: Sequence[Candidate], schedule: BlockSchedule | None = None) -> Side:
+    def _side(self, name: str, chosen: Sequence[FixCandidate], schedule: BlockSchedule | None = None) -> TrialSide:
         """The job with these changes, or, by a schedule, with and without. Raises ValueError if they do not fit its command line."""
         contained = self._settings.containment
         argv: Sequence[str] = self._settings.argv
@@ -135,7 +136,7 @@ class Trying:
         else:
             request["changes"] = [change for candidate in chosen for change in candidate.knob.changes]
         order = Order(tuple(argv), environment, request)
-        return Side(order, self._settings.folder / name, self._keeper)
+        return TrialSide(order, self._settings.folder / name, self._keeper)
 
     def _verdict(self) -> Report:
         """Lets the job go on until it has a verdict, or a good part of the time is over."""
@@ -174,9 +175,9 @@ class Trying:
 
     # -- one change ------------------------------------------------------------------------------------------------------------
 
-    def _try(self, candidate: Candidate, within_s: float, comparisons: int) -> Trial:
-        """By a switch in one job where two cannot share the machine, else, or where that is refused, by a restart."""
-        ways: tuple[Applied, ...] = ("live", "restart") if self._alone and candidate.knob.can_switch else ("restart",)
+    def _try(self, candidate: FixCandidate, within_s: float, comparisons: int) -> Trial:
+        """By switches in one job if the change and the job allow it: two processes of one job differ by more. Else by restarts."""
+        ways: tuple[Applied, ...] = ("live", "restart") if candidate.knob.can_switch else ("restart",)
         until_s = time.monotonic() + within_s
         for way in ways:
             trial = self._try_so(candidate, way, until_s - time.monotonic(), comparisons)
@@ -184,7 +185,7 @@ class Trying:
                 break
         return trial
 
-    def _try_so(self, candidate: Candidate, way: Applied, within_s: float, comparisons: int) -> Trial:
+    def _try_so(self, candidate: FixCandidate, way: Applied, within_s: float, comparisons: int) -> Trial:
         name = candidate.finding.rule
         blocks = self._blocks(candidate) if way == "live" else None
         try:
@@ -207,7 +208,7 @@ class Trying:
         measured = judgement.measured
         return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=measured, applied=way)
 
-    def _blocks(self, candidate: Candidate) -> Blocks:
+    def _blocks(self, candidate: FixCandidate) -> Blocks:
         recording = self._base.recording()
         progress = progress_of(recording, skip_steps=WARM_STEPS) if recording else None
         loaders = [one for facts in recording.facts.values() for one in facts.get("loaders", ())] if recording else []
@@ -215,7 +216,7 @@ class Trying:
         settling = settling_steps(max(prefetched, default=0), 1)
         return Blocks(schedule_of(progress.step_s if progress else 1.0, settling), settling)
 
-    def _by_restart(self, side: Side, deadline_s: float, comparisons: int, name: str) -> PairJudgement | None:
+    def _by_restart(self, side: TrialSide, deadline_s: float, comparisons: int, name: str) -> PairJudgement | None:
         """In turns if two of the jobs can run at the same time: they may want the same port. Raises TrialFailed."""
         asked = side, deadline_s, comparisons, name
         if self._alone:
@@ -236,19 +237,20 @@ class Trying:
         return judgement
 
     def _judged(
-        self, measure: Measure, side: Side, deadline_s: float, comparisons: int, name: str
+        self, measure: Measure, side: TrialSide, deadline_s: float, comparisons: int, name: str
     ) -> PairJudgement | None:
         """The answer, or None if there was no time for enough pairs. Raises TrialFailed."""
         judgement = None
         with contextlib.suppress(OutOfTime):
             for ratios in measure(self._base, side, deadline_s):
-                judgement = judge(ratios, comparisons=comparisons)
+                shared = shared_sd(len(ratios)) if measure is in_turns else 0.0
+                judgement = judge(ratios, comparisons=comparisons, shared_sd=shared)
                 self._tell(f"{name}: {len(ratios)} pairs, {_words(judgement.measured)}")
                 if not judgement.go_on or self._not_applied(side):
                     break
         return judgement
 
-    def _not_applied(self, side: Side) -> str:
+    def _not_applied(self, side: TrialSide) -> str:
         """Why a rank did not make the change; empty: all of them made it."""
         recording = side.recording()
         ranks = [one.pid for one in recording.processes if one.role == "rank"] if recording else []
@@ -261,7 +263,7 @@ class Trying:
                 return "the job never came to what it changes"
         return ""
 
-    def _together(self, winners: Sequence[Candidate]) -> MeasuredSpeedup | None:
+    def _together(self, winners: Sequence[FixCandidate]) -> MeasuredSpeedup | None:
         side = self._side("together", winners)
         try:
             judgement = self._by_restart(side, self._deadline_s, 1, "all together")
@@ -277,7 +279,7 @@ def _prefetched(loader: Mapping[str, Any]) -> int:
     return (loader.get("num_workers") or 0) * (loader.get("prefetch_factor") or _PREFETCH)
 
 
-def _new_arguments(candidate: Candidate) -> list[Mapping[str, Any]]:
+def _new_arguments(candidate: FixCandidate) -> list[Mapping[str, Any]]:
     return [change["arguments"] for change in candidate.knob.changes if change["kind"] == "call"]
 
 

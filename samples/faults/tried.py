@@ -15,7 +15,7 @@ import click
 
 from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Tried
 from rn50_advisor.advisor.trials.judgement import judge
-from rn50_advisor.advisor.trials.pairing import OutOfTime, Side, in_turns
+from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, in_turns
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 from rn50_advisor.advisor.trials.trying import Settings, Trying
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -105,7 +105,7 @@ def _of(tried: Tried, rules: Sequence[str]) -> MeasuredSpeedup | None:
 
 def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
     base, after = (
-        Side(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name)
+        TrialSide(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name)
         for one, name in ((job, "as-it-is"), (fixed, "edited"))
     )
     found = None

@@ -16,11 +16,12 @@ from rn50_advisor.advisor.trials import pairing
 from rn50_advisor.advisor.trials.blocks import BlockSchedule
 from rn50_advisor.advisor.trials.pairing import (
     OutOfTime,
-    Side,
+    TrialSide,
     in_blocks,
     in_turns,
     one_after_the_other,
     schedule_of,
+    shared_sd,
     window_of,
 )
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
@@ -37,9 +38,9 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     JOBS.natures.clear()
 
 
-def side(name: str, **nature: Any) -> Side:
+def side(name: str, **nature: Any) -> TrialSide:
     JOBS.natures[name] = Nature(**nature)
-    return Side(Order([name], {}, {}), Path(name))
+    return TrialSide(Order([name], {}, {}), Path(name))
 
 
 def test_in_turns_pairs_come_at_each_look_with_the_ratio_of_the_speeds() -> None:
@@ -48,7 +49,7 @@ def test_in_turns_pairs_come_at_each_look_with_the_ratio_of_the_speeds() -> None
     looks = list(in_turns(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([math.log(2)] * 16, abs=0.02)
-    assert JOBS.started == ["without", "with"]
+    assert JOBS.started == ["without", "with"] * 4, "two processes of one job differ, so that others take over"
 
 
 def test_the_base_goes_on_from_one_change_to_the_next() -> None:
@@ -62,13 +63,12 @@ def test_the_base_goes_on_from_one_change_to_the_next() -> None:
 
 
 def test_a_job_that_comes_to_its_end_is_started_again_and_its_windows_count() -> None:
-    base, changed = side("without", step_ms=100, steps_max=120), side("with", step_ms=100)
+    base, changed = side("without", step_ms=100, steps_max=70), side("with", step_ms=100)
     base.start(LATER)
     looks = list(in_turns(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([0.0] * 16, abs=0.02)
-    assert JOBS.started.count("without") > 2
-    assert JOBS.started.count("with") == 1
+    assert JOBS.started.count("without") > JOBS.started.count("with") == 4
 
 
 def test_a_change_that_ends_the_job_is_told_with_its_last_words() -> None:
@@ -111,7 +111,7 @@ def test_in_one_job_that_switches_pairs_come_from_its_blocks_also_over_several_s
     schedule = schedule_of(0.15, settling=6)
     change = {"kind": "call", "arguments": {"num_workers": 2}}
     live = {"variants": [[], [change]], **asdict(schedule)}
-    switching = Side(Order(["A"], {}, {"changes": [], "live": live}), Path("A"))
+    switching = TrialSide(Order(["A"], {}, {"changes": [], "live": live}), Path("A"))
     looks = list(in_blocks(switching, schedule, 6, LATER))
     assert [len(pairs) >= look for pairs, look in zip(looks, (4, 8, 16), strict=True)] == [True] * 3
     assert looks[-1] == pytest.approx([math.log(1.5)] * len(looks[-1]), abs=0.02)
@@ -121,3 +121,8 @@ def test_in_one_job_that_switches_pairs_come_from_its_blocks_also_over_several_s
 def test_blocks_hold_two_seconds_beside_the_steps_that_are_left_out() -> None:
     assert schedule_of(0.1, settling=6) == BlockSchedule(20, 26, (0, 1, 1, 0))
     assert schedule_of(1.0, settling=2) == BlockSchedule(10, 10, (0, 1, 1, 0))
+
+
+def test_what_processes_have_in_common_shrinks_with_the_number_of_starts() -> None:
+    assert shared_sd(4) == pytest.approx(pairing.PROCESS_SD)
+    assert shared_sd(16) == pytest.approx(pairing.PROCESS_SD / 2)

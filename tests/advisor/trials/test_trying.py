@@ -28,6 +28,7 @@ from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
 from simulated_trials import APPLIED, Nature, SimulatedJob, simulation
 
 WORKERS = CallChange.of("DataLoader", num_workers=2)
+FUSED = CallChange.of("SGD", fused=True)
 THREADS = EnvironmentChange((("OMP_NUM_THREADS", "1"),))
 
 
@@ -79,7 +80,8 @@ def test_each_fix_is_measured_against_the_same_running_job_and_the_winners_toget
     assert tried.together.speedup == pytest.approx(2.0, rel=0.02)
     assert tried.best is tried.trials[0]
     assert tried.samples_per_s == pytest.approx(40.0)
-    assert jobs.started.count("train") == 1
+    assert [trial.applied for trial in tried.trials] == ["live", "restart"]
+    assert jobs.started[:2] == ["train", "train/num_workers=2 switched"]
     assert tried.notes == (UNCONTAINED,)
 
 
@@ -105,8 +107,8 @@ def test_advice_of_a_recorded_run_needs_no_verdict_of_its_own(tries: Try) -> Non
 
 
 def test_what_fails_with_the_change_is_refused_with_its_last_line(tries: Try) -> None:
-    jobs = simulation(**{"train": Nature(step_ms=100), "train/num_workers=2": Nature(step_ms=100, fails_after_s=2.0)})
-    [trial] = tries(jobs, report(DAT003=WORKERS)).trials
+    jobs = simulation(**{"train": Nature(step_ms=100), "train/fused=True": Nature(step_ms=100, fails_after_s=2.0)})
+    [trial] = tries(jobs, report(CMP014=FUSED)).trials
     assert (trial.outcome, trial.reason) == ("refused", "the job ended with 1 with it: RuntimeError: no")
 
 
@@ -200,13 +202,13 @@ def test_after_a_change_with_which_no_job_starts_the_next_ones_are_tried_in_turn
     jobs = simulation(
         **{
             "train": Nature(step_ms=100),
-            "train/num_workers=2": Nature(step_ms=100, fails_after_s=0.5),
+            "train/fused=True": Nature(step_ms=100, fails_after_s=0.5),
             "train/OMP_NUM_THREADS=1": Nature(step_ms=50),
         }
     )
-    tried = tries(jobs, report(DAT003=WORKERS, CPU005=THREADS))
+    tried = tries(jobs, report(CMP014=FUSED, CPU005=THREADS))
     assert [trial.outcome for trial in tried.trials] == ["refused", "faster"]
-    assert jobs.started.count("train") == 3, "as it is, alone beside the failing one, and again"
+    assert jobs.started[:4] == ["train", "train/fused=True", "train", "train/fused=True"], "in turns, and alone"
     assert tried.notes == (UNCONTAINED,)
 
 
@@ -226,4 +228,4 @@ def test_what_goes_on_is_told(tries: Try, lines: list[str]) -> None:
     jobs = simulation(**{"train": Nature(step_ms=200), "train/num_workers=2": Nature(step_ms=100)})
     tries(jobs, report(DAT003=WORKERS))
     assert lines[0] == "starting the job as it is"
-    assert any(line.startswith("DAT003: 4 pairs, 2.0") for line in lines)
+    assert any(line.startswith("DAT003: ") and " pairs, 2.0" in line for line in lines)

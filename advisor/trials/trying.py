@@ -41,6 +41,7 @@ _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
 _VERDICT_EVERY_S = 5.0
 _PREFETCH = 2  # batches a worker, torch's default
+ALLOW_WRITES = "--allow-writes lets trials write as the job always does"
 UNCONTAINED = "what trials wrote was not held back: the job wrote as it always does"
 
 
@@ -89,7 +90,7 @@ class Trying:
         self._base = self._side("without", ())
         try:
             self._tell("starting the job as it is")
-            self._base.start(self._deadline_s)
+            self._start_base()
             report = report or self._verdict()
             samples_per_s = self._samples_per_s()
             self.torch = self._torch_version()
@@ -137,6 +138,16 @@ class Trying:
             request["changes"] = [change for candidate in chosen for change in candidate.knob.changes]
         order = Order(tuple(argv), environment, request)
         return TrialSide(order, self._settings.folder / name, self._keeper)
+
+    def _start_base(self) -> None:
+        """Raises AdvisorError if the job fails by itself, or could not be contained; OutOfTime."""
+        contained = self._settings.containment
+        try:
+            self._base.start(self._deadline_s)
+        except TrialFailed as error:
+            if contained is not None and (why := next(contained.failures(), "")):
+                raise AdvisorError(f"the job could not be contained: {why}", ALLOW_WRITES) from error
+            raise TrialFailed(f"without any change {error.message}", error.hint) from error
 
     def _verdict(self) -> Report:
         """Lets the job go on until it has a verdict, or a good part of the time is over."""
@@ -201,6 +212,8 @@ class Trying:
             return candidate.trial(outcome="refused", reason=why)
         finally:
             side.end()
+            if self._settings.containment is not None:
+                self._settings.containment.clear()
         if judgement is None:
             return candidate.trial(outcome="undecided", reason=f"no {LOOKS[0]} pairs of runs fit into {within_s:.0f} s")
         if why_not := self._not_applied(side):

@@ -213,7 +213,7 @@ def test_after_a_change_with_which_no_job_starts_the_next_ones_are_tried_in_turn
 
 
 def test_a_job_that_fails_by_itself_is_not_tried(tries: Try) -> None:
-    with pytest.raises(AdvisorError, match="ended with 1"):
+    with pytest.raises(AdvisorError, match="without any change the job ended with 1"):
         tries(simulation(train=Nature(step_ms=100, fails_after_s=1.5)), report(DAT003=WORKERS))
 
 

@@ -40,6 +40,7 @@ Measure = Callable[[TrialSide, TrialSide, float], Iterator[list[float]]]
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
 _VERDICT_EVERY_S = 5.0
+_TOO_LITTLE_S = 10.0  # a job does not even start in it
 _PREFETCH = 2  # batches a worker, torch's default
 ALLOW_WRITES = "--allow-writes lets trials write as the job always does"
 UNCONTAINED = "what trials wrote was not held back: the job wrote as it always does"
@@ -190,6 +191,8 @@ class Trying:
         """By switches in one job if the change and the job allow it: two processes of one job differ by more. Else by restarts."""
         ways: tuple[Applied, ...] = ("live", "restart") if candidate.knob.can_switch else ("restart",)
         until_s = time.monotonic() + within_s
+        if within_s < _TOO_LITTLE_S:
+            return candidate.trial(outcome="undecided", reason="the time was over: give it more with --budget")
         for way in ways:
             trial = self._try_so(candidate, way, until_s - time.monotonic(), comparisons)
             if trial.outcome != "refused":
@@ -244,7 +247,8 @@ class Trying:
         try:
             judgement = self._judged(one_after_the_other, *asked)
         except TrialFailed:
-            self._base.start(self._deadline_s)
+            with contextlib.suppress(OutOfTime):
+                self._base.start(self._deadline_s)
             raise
         self._alone = f"two of them cannot run at the same time: {why}"
         return judgement

@@ -118,7 +118,7 @@ def read_source(path: str, known_at_unix_s: float) -> SourceNews:
 
 
 def _paths(facts: RankFacts) -> Iterator[str]:
-    """Absolute names of the files that loaders, models, tables, hooks, checkpoints and transforms were made in, and of the script itself."""
+    """Absolute names of the files that loaders, models, tables, hooks, checkpoints and transforms were made in, and of the script."""
     places: list[CodePlace] = [
         *facts.get("loaders", ()),
         *facts.get("ddp", ()),

@@ -31,6 +31,9 @@ ROOM_MIN_BYTES = 4 << 30  # free where a trial's files go, or it is not begun th
 ROOM_LEFT_BYTES = 1 << 30  # with less left, a trial ends: the disk belongs to others too
 _MEMORY_SHARE = 0.25  # of what is available, for files where no disk can take them
 _OTHER_PLACES = ("/var/tmp",)  # often on a disk where the usual place is in memory
+_SHORT_PLACES = ("/tmp", "/var/tmp")
+# A socket's name has at most 107 bytes. Those of loader workers (`/rn50-try-…/job/tmp/pymp-…/listener-…`) lie 76 below the place.
+PLACE_BYTES_MAX = 30
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _TRIED_WITHIN_S = 60.0
 _DIRECTORY_RIGHTS = 0o700
@@ -181,7 +184,13 @@ def _ways(reasons: list[str]) -> Iterator[Way]:
     memory_bytes = int(psutil.virtual_memory().available * _MEMORY_SHARE)
     if memory_bytes >= ROOM_LEFT_BYTES:
         yield Way("overlay", first, memory_bytes)
-    yield Way("landlock", first)
+    yield Way("landlock", _short_place(first))
+
+
+def _short_place(first: Path) -> Path:
+    """Where the job's own folder for temporary files leaves room for the names of sockets; the usual place if no other is shorter."""
+    places = (first, *map(Path, _SHORT_PLACES))
+    return next((p for p in places if len(os.fsencode(p)) <= PLACE_BYTES_MAX and os.access(p, os.W_OK)), first)
 
 
 def _try(containment: Containment, wanted: Sequence[str]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,21 @@ def test_places_on_a_disk_come_before_places_in_memory(tmp_path: Path, monkeypat
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     places = [way.place for way in containment._ways([]) if way.mode == "overlay" and not way.memory_bytes]
     assert places == [Path("/var/tmp"), Path("/tmp")]
+
+
+def test_landlock_takes_a_place_with_room_for_the_names_of_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("deep" * 10)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(long))
+    place = next(way.place for way in containment._ways([]) if way.mode == "landlock")
+    assert place == Path("/tmp")
+    listener = place / "rn50-try-4194304-123456789-abcdefgh/job/tmp/pymp-abcdefgh/listener-abcdefgh"
+    assert len(str(listener)) <= 107
+    assert len(str(listener)) - len(str(place)) + containment.PLACE_BYTES_MAX <= 107
+    monkeypatch.setattr(containment, "_SHORT_PLACES", ())
+    assert [way.place for way in containment._ways([]) if way.mode == "landlock"] == [long]
 
 
 def test_folders_that_arguments_and_variables_name_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,8 @@ class Places:
 @contextmanager
 def places(uid: int) -> Iterator[Places]:
     """Belonging to this user."""
-    base = Path(tempfile.mkdtemp(prefix="rn50-held-"))
+    # in a short place, as of a user: names of sockets below it have at most 107 bytes
+    base = Path(tempfile.mkdtemp(prefix="h", dir="/tmp"))
     try:
         base.chmod(0o755)
         made = Places(base)

@@ -21,32 +21,14 @@ class FixCandidate:
     fix: Fix
     knob: Knob
 
-    @property
-    def predicted(self) -> Predicted | None:
-        return predicted_of(self.finding)
-
     def trial(self, **result: object) -> Trial:
         """Its row in the results."""
-        return Trial(
-            rule=self.finding.rule,
-            title=self.finding.title,
-            knob=self.knob.name,
-            predicted=self.predicted,
-            numbers=self.knob.numbers,
-            change="; ".join(self.fix.typed) or self.fix.change,
-            diff=self.fix.diff,
-            **result,  # type: ignore[arg-type]
-        )
+        return _row(self.finding, self.fix, self.knob.name, numbers=self.knob.numbers, **result)
 
 
 def can_be_tried(finding: Finding) -> bool:
     """True if one of its fixes can be applied from outside."""
     return any(isinstance(knob_of(fix), Knob) for fix in finding.fixes)
-
-
-def predicted_of(finding: Finding) -> Predicted | None:
-    saving = finding.saving
-    return Predicted(saving.likely, *saving.speedup) if saving else None
 
 
 def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[FixCandidate], list[Trial]]:
@@ -67,14 +49,25 @@ def candidates(report: Report, asked: Collection[str] = ()) -> tuple[list[FixCan
             tried.append(FixCandidate(finding, *chosen))
         else:
             fix, why = next(((fix, str(knob)) for fix, knob in knobs), (Fix(finding.title), NO_CHANGE))
-            refused.append(_refused(finding, fix, why))
+            refused.append(_row(finding, fix, str(fix.call) if fix.call else fix.title, outcome="refused", reason=why))
     return tried, refused
 
 
-def _refused(finding: Finding, fix: Fix, why: str) -> Trial:
-    knob = str(fix.call) if fix.call else fix.title
-    change = "; ".join(fix.typed) or fix.change
-    return Trial(finding.rule, finding.title, knob, "refused", why, predicted_of(finding), change=change, diff=fix.diff)
+def _row(finding: Finding, fix: Fix, knob: str, **result: object) -> Trial:
+    return Trial(
+        rule=finding.rule,
+        title=finding.title,
+        knob=knob,
+        predicted=_predicted(finding),
+        change="; ".join(fix.typed) or fix.change,
+        diff=fix.diff,
+        **result,  # type: ignore[arg-type]
+    )
+
+
+def _predicted(finding: Finding) -> Predicted | None:
+    saving = finding.saving
+    return Predicted(saving.likely, *saving.speedup) if saving else None
 
 
 def _by_gain(report: Report, asked: Collection[str]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ WARM_STEPS = 10  # allocators, autotuning, first batches of workers
 WARM_S = 2.0
 FIRST_STEPS_WITHIN_S = 300.0
 _LOOK_EVERY_S = 1.0  # for the first steps
+_ROOM_EVERY_S = 5.0
 ALONE_WINDOWS = 3  # of a run of its own
 _TURNS_MAX = 3  # times as many turns as windows need without evaluations
 
@@ -40,6 +41,7 @@ class TrialSide:
     order: Order
     folder: Path
     keeper: Keeper | None = None
+    has_room: Callable[[], bool] = lambda: True  # False once what jobs write leaves others too little of the disk
     rates: list[float] = field(default_factory=list)
     job: TrialJob | None = None
     starts: int = 0
@@ -52,19 +54,32 @@ class TrialSide:
         self.job = TrialJob(self.order, self.folder.with_name(f"{self.folder.name}-{self.starts}"), self.keeper)
         began_s = time.monotonic()
         while True:
-            goes_on = self.job.computes_for(_LOOK_EVERY_S)
-            self.job.family.rest()
+            goes_on = self.computes(_LOOK_EVERY_S, deadline_s)
             progress = self.progress()
             if progress is not None and progress.trained_s >= WARM_S:
                 self._begin_s = progress.trained_s
                 return progress
             if not goes_on:
                 raise TrialFailed("the job ended before it had made enough steps", self.job.last_words())
-            now_s = time.monotonic()
-            if now_s - began_s > FIRST_STEPS_WITHIN_S:
+            if time.monotonic() - began_s > FIRST_STEPS_WITHIN_S:
                 raise TrialFailed(f"no steady steps within {FIRST_STEPS_WITHIN_S:.0f} s", self.job.last_words())
-            if now_s > deadline_s:
-                raise OutOfTime
+
+    def computes(self, seconds: float, deadline_s: float) -> bool:
+        """Lets the job compute for so long, and rest. Returns False if it has ended. Raises TrialFailed, or OutOfTime."""
+        assert self.job is not None
+        left_s = seconds
+        try:
+            while left_s > 0:
+                if time.monotonic() > deadline_s:
+                    raise OutOfTime
+                if not self.has_room():
+                    raise TrialFailed("what the job writes fills the disk", "set TMPDIR to a larger one")
+                if not self.job.computes_for(min(left_s, _ROOM_EVERY_S)):
+                    return False
+                left_s -= _ROOM_EVERY_S
+            return True
+        finally:
+            self.job.family.rest()
 
     def recording(self) -> Recording | None:
         """Of its last start."""
@@ -116,7 +131,7 @@ def in_turns(base: TrialSide, changed: TrialSide, deadline_s: float) -> Iterator
 
 
 def _some_pairs(base: TrialSide, changed: TrialSide, window_s: float, deadline_s: float) -> list[float]:
-    """Of these two processes; too few if evaluations take nearly all of their time."""
+    """Of these two processes. Raises OutOfTime also if evaluations take nearly all of their time."""
     computed_s, due_s, found = 0.0, PAIRS_A_START * window_s, list[float]()
     while len(found) < PAIRS_A_START and computed_s < _TURNS_MAX * PAIRS_A_START * window_s:
         while computed_s < due_s:
@@ -140,12 +155,7 @@ def shared_sd(pairs: int) -> float:
 
 
 def _turn(side: TrialSide, window_s: float, deadline_s: float) -> None:
-    assert side.job is not None
-    if time.monotonic() > deadline_s:
-        raise OutOfTime
-    if side.job.computes_for(TURN_S):
-        side.job.family.rest()
-    else:
+    if not side.computes(TURN_S, deadline_s):
         side.keep(window_s)
         side.start(deadline_s)
 
@@ -169,10 +179,8 @@ def _alone(side: TrialSide, deadline_s: float) -> float:
     progress = side.start(deadline_s)
     window_s = window_of(progress)
     assert side.job is not None
-    while len(rates := side.measured(window_s)) < ALONE_WINDOWS and side.job.computes_for(window_s):
-        side.job.family.rest()
-        if time.monotonic() > deadline_s:
-            raise OutOfTime
+    while len(rates := side.measured(window_s)) < ALONE_WINDOWS and side.computes(window_s, deadline_s):
+        pass
     side.end()
     if not rates:
         raise TrialFailed("the job ended before it had made enough steps", side.job.last_words())
@@ -189,14 +197,10 @@ def in_blocks(side: TrialSide, schedule: BlockSchedule, settling: int, deadline_
     pairs: list[float] = []
     for look in LOOKS:
         while len(pairs) < look:
-            assert side.job is not None
-            goes_on = side.job.computes_for(max(1, look - len(pairs)) * 2 * schedule.block_steps * progress.step_s)
-            side.job.family.rest()
+            goes_on = side.computes((look - len(pairs)) * 2 * schedule.block_steps * progress.step_s, deadline_s)
             recording = side.recording()
             found = log_ratios(recording, schedule, settling=settling).get(1, []) if recording else []
             pairs = [*before, *found]
-            if time.monotonic() > deadline_s:
-                raise OutOfTime
             if not goes_on:
                 before = pairs
                 side.start(deadline_s)

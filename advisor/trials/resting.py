@@ -23,7 +23,7 @@ class Family:
 
     def __init__(self, pid: int) -> None:
         self.rests: list[tuple[int, int]] = []
-        self._pid = pid
+        self._root = psutil.Process(pid)  # with its start: another process may get its pid
         self._resting_since_ns: int | None = None
 
     def rest(self) -> None:
@@ -48,9 +48,8 @@ class Family:
 
     def pids(self) -> set[int]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._pid)
-            if root.status() != psutil.STATUS_ZOMBIE:
-                return {root.pid, *(child.pid for child in root.children(recursive=True))}
+            if self._root.is_running() and self._root.status() != psutil.STATUS_ZOMBIE:
+                return {self._root.pid, *(child.pid for child in self._root.children(recursive=True))}
         return set()
 
     def memory_bytes(self) -> int:

@@ -18,8 +18,9 @@ from typing import Any
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.run.launch.own_processes import module_command
+from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.advisor.trials.keeper import Keeper, ring_folder_of
+from rn50_advisor.advisor.trials.keeper import Keeper, end_with_jobs, ring_folder_of
 from rn50_advisor.advisor.trials.resting import Family, without_rests
 from rn50_advisor.advisor.trials.tree_end import end_tree
 
@@ -52,6 +53,7 @@ class TrialJob:
         self.run.mkdir(mode=0o700)
         self._output = folder / "output.txt"
         self.job_pid: int | None = None
+        self._job_ticks: int | None = None  # its start: another process may get its pid
         self.exit_code: int | None = None
         self._heard = b""
         news, tell = os.pipe()
@@ -107,6 +109,7 @@ class TrialJob:
             word, _, rest = line.decode(errors="replace").partition(" ")
             if word == "job":
                 self.job_pid = int(rest)
+                self._job_ticks = start_ticks(self.job_pid)
             elif word == "end":
                 self.exit_code = int(rest.split()[0])
         if not data and self.exit_code is None:
@@ -128,15 +131,14 @@ class TrialJob:
     def end(self) -> None:
         """Kills all that it has started. Safe to call again."""
         if self._process.poll() is None:
-            if self.job_pid is None:
-                self._ended(0.0)
-            if self.job_pid is not None and self.exit_code is None:
+            self._ended(0.0)
+            if self.job_pid is not None and self._job_ticks == start_ticks(self.job_pid) is not None:
                 end_tree(self.job_pid, ring_folder_of(self.job_pid))
             self.family.compute()
             try:
                 self._process.wait(_ENDS_WITHIN_S)
             except subprocess.TimeoutExpired:
-                end_tree(self._process.pid)
+                end_with_jobs(self._process.pid)
                 self._process.wait()
         if self._news >= 0:
             os.close(self._news)

@@ -138,7 +138,10 @@ class Trying:
         else:
             request["changes"] = [change for candidate in chosen for change in candidate.knob.changes]
         order = Order(tuple(argv), environment, request)
-        return TrialSide(order, self._settings.folder / name, self._keeper)
+        side = TrialSide(order, self._settings.folder / name, self._keeper)
+        if contained is not None:
+            side.has_room = contained.has_room
+        return side
 
     def _start_base(self) -> None:
         """Raises AdvisorError if the job fails by itself, or could not be contained; OutOfTime."""
@@ -154,16 +157,14 @@ class Trying:
         """Lets the job go on until it has a verdict, or a good part of the time is over."""
         until_s = self._began_s + _VERDICT_SHARE * self._settings.budget_s
         while True:
-            assert self._base.job is not None
-            recording = self._base.job.recording()
+            recording = self._base.recording()
             assert recording is not None
             report = self._diagnose(recording)
             if report.verdict.state in ("bottleneck", "healthy") or time.monotonic() > until_s:
                 self._tell(f"its verdict: {report.verdict.title}")
                 return report
-            if not self._base.job.computes_for(_VERDICT_EVERY_S):
+            if not self._base.computes(_VERDICT_EVERY_S, self._deadline_s):
                 return report
-            self._base.job.family.rest()
 
     def _samples_per_s(self) -> float | None:
         progress = self._base.progress()

@@ -141,7 +141,8 @@ def try_(
     report = diagnose(read_job(resolve_job(run, run_dir)), thresholds) if run else None
     with contextlib.ExitStack() as stack:
         for signum in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, _stop)
+            if signal.getsignal(signum) != signal.SIG_IGN:  # as under nohup
+                signal.signal(signum, _stop)
         folder = stack.enter_context(_private_folder())
         try:
             containment: Containment | None = stack.enter_context(choose(command))

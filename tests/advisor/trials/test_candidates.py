@@ -37,7 +37,7 @@ def report(*findings: Finding) -> Report:
 def test_the_best_predicted_comes_first_with_its_prediction() -> None:
     tried, refused = candidates(report(finding("DAT003", WORKERS, likely=1.2), finding("CPU005", WORKERS, likely=1.6)))
     assert [one.finding.rule for one in tried] == ["CPU005", "DAT003"]
-    assert tried[0].predicted == Predicted(1.6, pytest.approx(1.5), pytest.approx(1.7))
+    assert tried[0].trial(outcome="undecided").predicted == Predicted(1.6, pytest.approx(1.5), pytest.approx(1.7))
     assert refused == []
 
 

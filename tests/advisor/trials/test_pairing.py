@@ -126,3 +126,12 @@ def test_blocks_hold_two_seconds_beside_the_steps_that_are_left_out() -> None:
 def test_what_processes_have_in_common_shrinks_with_the_number_of_starts() -> None:
     assert shared_sd(4) == pytest.approx(pairing.PROCESS_SD)
     assert shared_sd(16) == pytest.approx(pairing.PROCESS_SD / 2)
+
+
+def test_a_disk_that_trials_fill_ends_them_and_a_job_rests_whatever_happens() -> None:
+    full = side("without", step_ms=100)
+    full.has_room = lambda: False
+    with pytest.raises(TrialFailed, match="fills the disk"):
+        full.start(LATER)
+    assert full.job is not None
+    assert full.job.rested  # type: ignore[attr-defined]

@@ -80,3 +80,13 @@ def test_the_times_of_a_recording_are_moved_and_the_recording_is_left_alone() ->
     moved = without_rests(made, [(halfway, halfway + 1_000_000)]).steps[0]
     assert (rows["t_end_ns"] - moved["t_end_ns"]).tolist() == [0] * 10 + [1_000_000] * 10
     assert made.steps[0]["t_end_ns"][9] == halfway
+
+
+def test_another_process_that_got_the_pid_is_left_alone(
+    parent: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = Family(parent.pid)
+    monkeypatch.setattr(family._root, "_ident", (parent.pid, parent.create_time() - 100.0))
+    family.rest()
+    assert psutil.STATUS_STOPPED not in states(parent)
+    assert family.pids() == set()

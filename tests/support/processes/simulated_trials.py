@@ -45,8 +45,11 @@ class SimulatedJob:
         self.nature = self.natures[self.name]
         self.switched = self.natures.get(changed, self.nature)
         self.computed_s = 0.0
-        self.family = SimpleNamespace(rest=lambda: None, memory_bytes=lambda: self.nature.memory_bytes)
-        self.ended = False
+        self.family = SimpleNamespace(rest=self._rest, memory_bytes=lambda: self.nature.memory_bytes)
+        self.ended = self.rested = False
+
+    def _rest(self) -> None:
+        self.rested = True
 
     def computes_for(self, seconds: float) -> bool:
         assert not self.ended

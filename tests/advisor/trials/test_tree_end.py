@@ -33,8 +33,11 @@ def fork(then):
         os._exit(0)
 def detached():
     os.setsid()
+    parent = os.getpid()
     if os.fork():
         os._exit(0)
+    while os.getppid() == parent:
+        time.sleep(0.001)
 fork(lambda: fork(os.setsid))
 fork(detached)
 os.write(1, b"%d\n" % os.getpid())

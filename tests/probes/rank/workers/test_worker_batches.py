@@ -243,6 +243,7 @@ def test_a_clock_that_fails_costs_the_job_no_batch(tmp_path: Path, monkeypatch: 
 
 
 def test_a_loader_inside_a_data_set_is_part_of_the_batch_around_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")  # as in every worker
     log, failures = WorkerLog(str(tmp_path), 7, worker=0, loader=1), []
 
     class Outer(Fetcher):

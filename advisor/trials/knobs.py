@@ -33,6 +33,10 @@ from rn50_advisor.advisor.model.trials import Numbers
 # Arguments of a DataLoader that can be exchanged between two batches.
 _BETWEEN_BATCHES = {"num_workers", "prefetch_factor", "pin_memory", "multiprocessing_context"}
 _AT_EPOCHS = {"persistent_workers"}  # of no effect between batches
+# Arguments that the object made by the call reads anew at each use.
+_OF_OBJECTS = {"fused", "foreach", "broadcast_buffers", "sparse"}
+_OF_OPTIMIZERS = {"fused", "foreach"}
+_SYNCHRONISING = "convert_sync_batchnorm"
 # Settings that the recorder can take back, by the name of the call, or by the place of the attribute.
 _UNDONE = {
     "torch.set_num_threads",
@@ -156,9 +160,18 @@ def _can_switch(change: JobChange) -> bool:
     if isinstance(change, ForwardContext):
         return True
     if isinstance(change, CallChange):
-        names = {name for name, _ in change.arguments} - _AT_EPOCHS
-        return change.callable == "DataLoader" and not change.without and bool(names) and names <= _BETWEEN_BATCHES
+        return _can_exchange(change)
+    if isinstance(change, CallRemoval):
+        return change.callable.rpartition(".")[2] == _SYNCHRONISING
     return isinstance(change, Setup) and all(map(_can_be_undone, change.statements))
+
+
+def _can_exchange(change: CallChange) -> bool:
+    """Whether the arguments can be exchanged on the object that the call has made."""
+    names = {name for name, _ in change.arguments} - _AT_EPOCHS
+    if change.callable == "DataLoader":
+        return not change.without and bool(names) and names <= _BETWEEN_BATCHES
+    return bool(names) and names <= _OF_OBJECTS and set(change.without) <= _OF_OPTIMIZERS
 
 
 def _can_be_made_later(statement: Invocation | Assignment) -> bool:

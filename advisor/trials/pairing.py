@@ -18,8 +18,10 @@ from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
 TURN_S = 0.5  # equal jobs were 0.95 to 1.05 times as fast as one another in turns of half a second, 0.81 to 1.35 in turns of two seconds
 WINDOW_S = 2.0  # of computing, the shortest that is compared
 WINDOW_STEPS = 8
-PAIRS_A_START = 4  # of the same two processes
 PROCESS_SD = 0.1
+MANY_STARTS = LOOKS[1]
+PAIRS_A_START = 4  # of the same two processes, where there is no time for so many starts
+LONG_WINDOWS = 2  # windows that make one, where each pair has its own start: starting takes longer
 SETTLING_TURNS = 2  # not measured: workers have filled their queues while the training process came to rest
 WARM_STEPS = 10  # allocators, autotuning, first batches of workers
 WARM_S = 2.0
@@ -45,6 +47,7 @@ class TrialSide:
     rates: list[float] = field(default_factory=list)
     job: TrialJob | None = None
     starts: int = 0
+    start_s: float = 0.0  # what the last start took
     _begin_s: float = 0.0  # of the windows, on the clock of this job's training
 
     def start(self, deadline_s: float) -> Progress:
@@ -58,6 +61,7 @@ class TrialSide:
             progress = self.progress()
             if progress is not None and progress.trained_s >= WARM_S:
                 self._begin_s = progress.trained_s
+                self.start_s = time.monotonic() - began_s
                 return progress
             if not goes_on:
                 raise TrialFailed("the job ended before it had made enough steps", self.job.last_words())
@@ -110,48 +114,60 @@ class TrialSide:
             self.job.end()
 
 
-def in_turns(base: TrialSide, changed: TrialSide, deadline_s: float) -> Iterator[list[float]]:
-    """Yields the logarithms of the speed-up, pair by pair, at each look. `base` has been started, and rests.
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Measures two jobs side by side: while one computes, every process of the other is stopped.
 
-    While one job computes, every process of the other is stopped. Both are started anew for every few pairs: see `shared_sd`.
-    Raises TrialFailed, or OutOfTime.
+    Two processes of one job differ for as long as both live: of a ResNet18 against itself on two cores the logarithms were 0.18, 0.08, 0.05
+    and -0.09, eight pairs each; of a small one with much loading 0.03. So both are started anew for each pair, and then the pairs show by
+    themselves how far processes differ; with more than one pair a start they do not, and `shared_sd` stands for it.
     """
-    pairs: list[float] = []
-    while len(pairs) < LOOKS[-1]:
-        if pairs:
-            base.start(deadline_s)
-        window_s = window_of(changed.start(deadline_s), base.progress())
-        for side in (base, changed) * SETTLING_TURNS:
-            _turn(side, window_s, deadline_s)
-        for side in (base, changed):
-            side.resume_here()
-        pairs += _some_pairs(base, changed, window_s, deadline_s)
-        if len(pairs) in LOOKS:
-            yield list(pairs)
+
+    pairs_a_start: int = 1
+
+    @classmethod
+    def within(cls, start_s: float, seconds: float) -> Turns:
+        """As many starts as there is time for. `start_s`: what one of a job takes."""
+        return cls(1 if 2.0 * start_s * MANY_STARTS <= seconds else PAIRS_A_START)
+
+    def shared_sd(self, pairs: int) -> float:
+        """What pairs of the same two processes have in common, as a standard deviation of so many pairs' mean."""
+        return 0.0 if self.pairs_a_start == 1 else PROCESS_SD / math.sqrt(max(1, pairs // self.pairs_a_start))
+
+    def __call__(self, base: TrialSide, changed: TrialSide, deadline_s: float) -> Iterator[list[float]]:
+        """Yields the logarithms of the speed-up, pair by pair, at each look. `base` has been started, and rests.
+
+        Raises TrialFailed, or OutOfTime.
+        """
+        pairs: list[float] = []
+        while len(pairs) < LOOKS[-1]:
+            if pairs:
+                base.start(deadline_s)
+            window_s = window_of(changed.start(deadline_s), base.progress())
+            for side in (base, changed) * SETTLING_TURNS:
+                _turn(side, window_s, deadline_s)
+            for side in (base, changed):
+                side.resume_here()
+            if self.pairs_a_start == 1:
+                window_s *= LONG_WINDOWS
+            pairs += _some_pairs(base, changed, window_s, self.pairs_a_start, deadline_s)
+            if len(pairs) in LOOKS:
+                yield list(pairs)
 
 
-def _some_pairs(base: TrialSide, changed: TrialSide, window_s: float, deadline_s: float) -> list[float]:
+def _some_pairs(base: TrialSide, changed: TrialSide, window_s: float, count: int, deadline_s: float) -> list[float]:
     """Of these two processes. Raises OutOfTime also if evaluations take nearly all of their time."""
-    computed_s, due_s, found = 0.0, PAIRS_A_START * window_s, list[float]()
-    while len(found) < PAIRS_A_START and computed_s < _TURNS_MAX * PAIRS_A_START * window_s:
+    computed_s, due_s, found = 0.0, count * window_s, list[float]()
+    while len(found) < count and computed_s < _TURNS_MAX * count * window_s:
         while computed_s < due_s:
             for side in (base, changed):
                 _turn(side, window_s, deadline_s)
             computed_s += TURN_S
         found = _ratios(base.measured(window_s), changed.measured(window_s))
-        due_s = computed_s + max(1, PAIRS_A_START - len(found)) * window_s
-    if len(found) < PAIRS_A_START:
+        due_s = computed_s + max(1, count - len(found)) * window_s
+    if len(found) < count:
         raise OutOfTime
-    return found[:PAIRS_A_START]
-
-
-def shared_sd(pairs: int) -> float:
-    """What pairs of the same two processes have in common, as a standard deviation of so many pairs' mean.
-
-    One process of a job is faster than another of the same job for as long as both live: of a ResNet18 against itself on two cores the
-    logarithms were 0.18, 0.08, 0.05 and -0.09, eight pairs each; of a small one with much loading 0.03.
-    """
-    return PROCESS_SD / math.sqrt(max(1, pairs // PAIRS_A_START))
+    return found[:count]
 
 
 def _turn(side: TrialSide, window_s: float, deadline_s: float) -> None:

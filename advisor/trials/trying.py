@@ -26,11 +26,10 @@ from rn50_advisor.advisor.trials.pairing import (
     WARM_STEPS,
     OutOfTime,
     TrialSide,
+    Turns,
     in_blocks,
-    in_turns,
     one_after_the_other,
     schedule_of,
-    shared_sd,
 )
 from rn50_advisor.advisor.trials.progress import progress_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
@@ -202,7 +201,7 @@ class Trying:
 
     def _try_so(self, candidate: FixCandidate, way: Applied, within_s: float, comparisons: int) -> Trial:
         name = candidate.finding.rule
-        blocks = self._blocks(candidate) if way == "live" else None
+        blocks = self._blocks([candidate]) if way == "live" else None
         try:
             side = self._side(f"{name}-{way}", [candidate], blocks.schedule if blocks else None)
         except ValueError as error:
@@ -225,11 +224,11 @@ class Trying:
         measured = judgement.measured
         return candidate.trial(outcome=judgement.outcome, reason=judgement.reason, measured=measured, applied=way)
 
-    def _blocks(self, candidate: FixCandidate) -> Blocks:
+    def _blocks(self, chosen: Sequence[FixCandidate]) -> Blocks:
         recording = self._base.recording()
         progress = progress_of(recording, skip_steps=WARM_STEPS) if recording else None
         loaders = [one for facts in recording.facts.values() for one in facts.get("loaders", ())] if recording else []
-        prefetched = [_prefetched(one) for one in (*loaders, *_new_arguments(candidate))]
+        prefetched = [_prefetched(one) for one in (*loaders, *_new_arguments(chosen))]
         settling = settling_steps(max(prefetched, default=0), 1)
         return Blocks(schedule_of(progress.step_s if progress else 1.0, settling), settling)
 
@@ -239,7 +238,7 @@ class Trying:
         if self._alone:
             return self._judged(one_after_the_other, *asked)
         try:
-            return self._judged(in_turns, *asked)
+            return self._judged(Turns.within(self._base.start_s, deadline_s - time.monotonic()), *asked)
         except TrialFailed as error:
             if side.progress() is not None:
                 raise
@@ -261,7 +260,7 @@ class Trying:
         judgement = None
         with contextlib.suppress(OutOfTime):
             for ratios in measure(self._base, side, deadline_s):
-                shared = shared_sd(len(ratios)) if measure is in_turns else 0.0
+                shared = measure.shared_sd(len(ratios)) if isinstance(measure, Turns) else 0.0
                 judgement = judge(ratios, comparisons=comparisons, shared_sd=shared)
                 self._tell(f"{name}: {len(ratios)} pairs, {_words(judgement.measured)}")
                 if not judgement.go_on or self._not_applied(side):
@@ -282,14 +281,20 @@ class Trying:
         return ""
 
     def _together(self, winners: Sequence[FixCandidate]) -> MeasuredSpeedup | None:
-        side = self._side("together", winners)
-        try:
-            judgement = self._by_restart(side, self._deadline_s, 1, "all together")
-        except TrialFailed:
-            return None
-        finally:
-            side.end()
-        return judgement.measured if judgement else None
+        """By switches if all of them allow it."""
+        blocks = self._blocks(winners) if all(winner.knob.can_switch for winner in winners) else None
+        for measure in (blocks, None) if blocks else (None,):
+            side = self._side("together" if measure is None else "together-live", winners, measure and measure.schedule)
+            asked = side, self._deadline_s, 1, "all together"
+            try:
+                judgement = self._judged(measure, *asked) if measure else self._by_restart(*asked)
+            except TrialFailed:
+                continue
+            finally:
+                side.end()
+            if judgement is not None and not self._not_applied(side):
+                return judgement.measured
+        return None
 
 
 def _prefetched(loader: Mapping[str, Any]) -> int:
@@ -297,8 +302,9 @@ def _prefetched(loader: Mapping[str, Any]) -> int:
     return (loader.get("num_workers") or 0) * (loader.get("prefetch_factor") or _PREFETCH)
 
 
-def _new_arguments(candidate: FixCandidate) -> list[Mapping[str, Any]]:
-    return [change["arguments"] for change in candidate.knob.changes if change["kind"] == "call"]
+def _new_arguments(chosen: Sequence[FixCandidate]) -> list[Mapping[str, Any]]:
+    changes = [change for candidate in chosen for change in candidate.knob.changes]
+    return [change["arguments"] for change in changes if change["kind"] == "call"]
 
 
 def _last_line(error: AdvisorError) -> str:

@@ -15,7 +15,7 @@ import click
 
 from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Tried
 from rn50_advisor.advisor.trials.judgement import judge
-from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, in_turns
+from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, Turns
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 from rn50_advisor.advisor.trials.trying import Settings, Trying
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -111,7 +111,7 @@ def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
     found = None
     try:
         base.start(math.inf)
-        for pairs in in_turns(base, after, time.monotonic() + _TRUTH_S):
+        for pairs in Turns()(base, after, time.monotonic() + _TRUTH_S):
             found = judge(pairs, comparisons=1).measured
     except (TrialFailed, OutOfTime) as error:
         click.echo(f"    edited: {error!r}")

@@ -13,6 +13,7 @@ from ..patches.wrappers import quietly
 from ..signal_exceptions import reraise_signal_exception
 from .call_changes import ChangedCall
 from .loader_swap import LoaderSwap
+from .object_options import ObjectOptions
 from .root_modules import ChangedModel, EnteredContext, RootModules
 from .setup_statements import SetupStatements, take_back
 from .torch_names import value_of
@@ -153,6 +154,10 @@ class RankTrial:
             return partial(self._enter, context)
         if kind == "call" and str(change["callable"]).rpartition(".")[2] == _LOADER:
             return partial(self._swap_loaders, index, *self._options(change))
+        if kind in ("call", "removal"):
+            objects = ObjectOptions(self._recorder, self._outcomes, index, change)
+            self._wrappers += objects.install()
+            return objects.switch
         raise Refused(_ONLY_BY_RESTART % ("a change of kind %s" % kind))
 
     def _set_up(self, index: int, setup: SetupStatements) -> list[Callable[[], Any]]:

@@ -152,7 +152,12 @@ def test_a_batch_is_changed_for_who_asks_for_it() -> None:
         (Setup((Invocation("gc.collect"), Invocation("gc.freeze"))), True),
         (COMPRESS, False),
         (HALF, True),
-        (CallRemoval("convert_sync_batchnorm", "model"), False),
+        (CallRemoval("torch.nn.SyncBatchNorm.convert_sync_batchnorm", "model"), True),
+        (CallChange("AdamW", (("fused", True),), without=("foreach",)), True),
+        (CallChange.of("AdamW", fused=True, lr=0.1), False),
+        (CallChange("AdamW", (("fused", True),), without=("weight_decay",)), False),
+        (CallChange.of("DistributedDataParallel", broadcast_buffers=False), True),
+        (CallChange.of("Embedding", sparse=True), True),
     ],
 )
 def test_what_can_be_taken_back_is_switched_while_the_job_runs(change: JobChange, can_switch: bool) -> None:

@@ -17,11 +17,10 @@ from rn50_advisor.advisor.trials.blocks import BlockSchedule
 from rn50_advisor.advisor.trials.pairing import (
     OutOfTime,
     TrialSide,
+    Turns,
     in_blocks,
-    in_turns,
     one_after_the_other,
     schedule_of,
-    shared_sd,
     window_of,
 )
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
@@ -46,10 +45,21 @@ def side(name: str, **nature: Any) -> TrialSide:
 def test_in_turns_pairs_come_at_each_look_with_the_ratio_of_the_speeds() -> None:
     base, changed = side("without", step_ms=200), side("with", step_ms=100)
     base.start(LATER)
-    looks = list(in_turns(base, changed, LATER))
+    looks = list(Turns()(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([math.log(2)] * 16, abs=0.02)
-    assert JOBS.started == ["without", "with"] * 4, "two processes of one job differ, so that others take over"
+    assert JOBS.started == ["without", "with"] * 16, "two processes of one job differ: each pair has its own"
+
+
+def test_a_job_that_starts_slowly_is_started_for_several_pairs() -> None:
+    assert Turns.within(5.0, 300.0) == Turns(1)
+    assert Turns.within(40.0, 300.0) == Turns(4)
+    base, changed = side("without", step_ms=200), side("with", step_ms=100)
+    base.start(LATER)
+    looks = list(Turns(4)(base, changed, LATER))
+    assert [len(pairs) for pairs in looks] == [4, 8, 16]
+    assert looks[-1] == pytest.approx([math.log(2)] * 16, abs=0.02)
+    assert JOBS.started == ["without", "with"] * 4
 
 
 def test_the_base_goes_on_from_one_change_to_the_next() -> None:
@@ -57,25 +67,25 @@ def test_the_base_goes_on_from_one_change_to_the_next() -> None:
     base.start(LATER)
     for name in ("one", "other"):
         changed = side(name, step_ms=160)
-        pairs = next(in_turns(base, changed, LATER))
+        pairs = next(Turns()(base, changed, LATER))
         assert pairs == pytest.approx([math.log(200 / 160)] * 4, abs=0.02)
-    assert JOBS.started == ["without", "one", "other"]
+    assert JOBS.started == [*["without", "one"] * 4, "other", *["without", "other"] * 3]
 
 
 def test_a_job_that_comes_to_its_end_is_started_again_and_its_windows_count() -> None:
     base, changed = side("without", step_ms=100, steps_max=70), side("with", step_ms=100)
     base.start(LATER)
-    looks = list(in_turns(base, changed, LATER))
+    looks = list(Turns()(base, changed, LATER))
     assert [len(pairs) for pairs in looks] == [4, 8, 16]
     assert looks[-1] == pytest.approx([0.0] * 16, abs=0.02)
-    assert JOBS.started.count("without") > JOBS.started.count("with") == 4
+    assert JOBS.started.count("without") > JOBS.started.count("with") == 16
 
 
 def test_a_change_that_ends_the_job_is_told_with_its_last_words() -> None:
     base, changed = side("without", step_ms=100), side("with", step_ms=100, fails_after_s=3.0)
     base.start(LATER)
     with pytest.raises(TrialFailed) as failure:
-        list(in_turns(base, changed, LATER))
+        list(Turns()(base, changed, LATER))
     assert failure.value.hint == "RuntimeError: no"
 
 
@@ -88,7 +98,7 @@ def test_time_that_is_over_ends_the_measurement() -> None:
     base, changed = side("without", step_ms=100), side("with", step_ms=100)
     base.start(LATER)
     with pytest.raises(OutOfTime):
-        list(in_turns(base, changed, time.monotonic() - 1))
+        list(Turns()(base, changed, time.monotonic() - 1))
 
 
 def test_one_after_the_other_the_order_is_without_with_with_without() -> None:
@@ -124,8 +134,9 @@ def test_blocks_hold_two_seconds_beside_the_steps_that_are_left_out() -> None:
 
 
 def test_what_processes_have_in_common_shrinks_with_the_number_of_starts() -> None:
-    assert shared_sd(4) == pytest.approx(pairing.PROCESS_SD)
-    assert shared_sd(16) == pytest.approx(pairing.PROCESS_SD / 2)
+    assert Turns(4).shared_sd(4) == pytest.approx(pairing.PROCESS_SD)
+    assert Turns(4).shared_sd(16) == pytest.approx(pairing.PROCESS_SD / 2)
+    assert Turns(1).shared_sd(4) == 0.0, "pairs of processes of their own show it themselves"
 
 
 def test_a_disk_that_trials_fill_ends_them_and_a_job_rests_whatever_happens() -> None:

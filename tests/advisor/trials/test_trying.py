@@ -28,7 +28,7 @@ from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
 from simulated_trials import APPLIED, Nature, SimulatedJob, simulation
 
 WORKERS = CallChange.of("DataLoader", num_workers=2)
-FUSED = CallChange.of("SGD", fused=True)
+BUCKETS = CallChange.of("DistributedDataParallel", bucket_cap_mb=100)
 THREADS = EnvironmentChange((("OMP_NUM_THREADS", "1"),))
 
 
@@ -107,8 +107,8 @@ def test_advice_of_a_recorded_run_needs_no_verdict_of_its_own(tries: Try) -> Non
 
 
 def test_what_fails_with_the_change_is_refused_with_its_last_line(tries: Try) -> None:
-    jobs = simulation(**{"train": Nature(step_ms=100), "train/fused=True": Nature(step_ms=100, fails_after_s=2.0)})
-    [trial] = tries(jobs, report(CMP014=FUSED)).trials
+    jobs = simulation(**{"train": Nature(step_ms=100), "train/bucket_cap_mb=100": Nature(step_ms=100, fails_after_s=2.0)})
+    [trial] = tries(jobs, report(COM003=BUCKETS)).trials
     assert (trial.outcome, trial.reason) == ("refused", "the job ended with 1 with it: RuntimeError: no")
 
 
@@ -202,14 +202,30 @@ def test_after_a_change_with_which_no_job_starts_the_next_ones_are_tried_in_turn
     jobs = simulation(
         **{
             "train": Nature(step_ms=100),
-            "train/fused=True": Nature(step_ms=100, fails_after_s=0.5),
+            "train/bucket_cap_mb=100": Nature(step_ms=100, fails_after_s=0.5),
             "train/OMP_NUM_THREADS=1": Nature(step_ms=50),
         }
     )
-    tried = tries(jobs, report(CMP014=FUSED, CPU005=THREADS))
+    tried = tries(jobs, report(COM003=BUCKETS, CPU005=THREADS))
     assert [trial.outcome for trial in tried.trials] == ["refused", "faster"]
-    assert jobs.started[:4] == ["train", "train/fused=True", "train", "train/fused=True"], "in turns, and alone"
+    assert jobs.started[:4] == ["train", "train/bucket_cap_mb=100"] * 2, "in turns, and alone"
     assert tried.notes == (UNCONTAINED,)
+
+
+def test_winners_that_can_all_be_switched_are_switched_together(tries: Try) -> None:
+    jobs = simulation(
+        **{
+            "train": Nature(step_ms=200),
+            "train/num_workers=2": Nature(step_ms=125),
+            "train/fused=True": Nature(step_ms=160),
+            "train/num_workers=2/fused=True": Nature(step_ms=100),
+        }
+    )
+    tried = tries(jobs, report(DAT003=WORKERS, CMP014=CallChange.of("SGD", fused=True)))
+    assert [trial.applied for trial in tried.trials] == ["live", "live"]
+    assert tried.together is not None
+    assert tried.together.speedup == pytest.approx(2.0, rel=0.02)
+    assert jobs.started[-1] == "train/num_workers=2/fused=True switched"
 
 
 def test_a_job_that_fails_by_itself_is_not_tried(tries: Try) -> None:

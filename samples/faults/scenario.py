@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -48,6 +48,11 @@ class Job:
     ranks: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     start: Start = "torchrun"
+
+    def __call__(self, *arguments: str, ranks: int | None = None) -> Job:
+        """Returns this job with more arguments. An option that it has already gets its new value."""
+        named = {argument.partition("=")[0]: argument for argument in (*self.arguments, *arguments)}
+        return replace(self, arguments=tuple(named.values()), ranks=self.ranks if ranks is None else ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ def fault(
     noted: tuple[str, ...] = (),
     line: str | tuple[str, ...] = (),
     says: str = "",
-    fixed: Job | None = None,
+    fixed: Job | str | tuple[str, ...] = (),
     untouched: tuple[Untouched, ...] = (),
     remedy: Remedy | None = None,
     ending: Ending = "finishes",
@@ -135,8 +140,8 @@ def fault(
 ) -> Scenario:
     """Returns the scenario of a fault whose right verdict is `rule`, at `line`, or one of several.
 
-    Just below its threshold, `rule` must not be a root, and there is nothing to find or to fix. `fixed`: the job with the fix, as
-    a remedy that changes nothing else and leaves the phases `untouched`.
+    Just below its threshold, `rule` must not be a root, and there is nothing to find or to fix. `fixed`: the job with the fix, or
+    what the fix changes in its arguments, as a remedy that changes nothing else and leaves the phases `untouched`.
     """
     rules = (rule,) if isinstance(rule, str) else rule
     lines = tuple(filter(None, (line,) if isinstance(line, str) else line))
@@ -144,16 +149,33 @@ def fault(
         truth = Truth(never=rules, also=also)
     else:
         truth = Truth(roots=rules, ranks=ranks, also=also, noted=noted, lines=lines, says=says)
+    if fixed:
+        changed = (fixed,) if isinstance(fixed, str) else fixed
+        remedy = Remedy(job=changed if isinstance(changed, Job) else job(*changed), untouched=untouched)
     return Scenario(
         name=name,
         job=job,
         truth=truth,
         strength=strength,
         fixtures=fixtures,
-        remedy=Remedy(job=fixed, untouched=untouched) if fixed else remedy,
+        remedy=remedy,
         ending=ending,
         onset_step=onset_step,
         suite=suite,
         note=note,
         late=late,
     )
+
+
+def sound_twin(
+    name: str,
+    rule: str | tuple[str, ...],
+    job: Job | Recorded,
+    *fixtures: Fixture,
+    also: tuple[str, ...] = (),
+    note: str = "",
+) -> Scenario:
+    """Returns a scenario that resembles a fault, and of which `rule` says nothing, not even beside the verdict."""
+    rules = (rule,) if isinstance(rule, str) else rule
+    truth = Truth(never=rules, silent=rules, also=also)
+    return Scenario(name=name, job=job, truth=truth, strength="just below", fixtures=fixtures, note=note)

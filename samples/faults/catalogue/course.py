@@ -1,27 +1,35 @@
-"""Faults in the course of a run: it becomes slower at some step, or stalls periodically."""
+"""Faults in the course of a run: it takes minutes to begin, becomes slower at some step, or stalls periodically."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from samples.faults.scenario import Job, Scenario, fault
+from samples.faults.scenario import Job, Scenario, Strength, Truth, fault, sound_twin
+
+begun = Job("faults/jobs/course/starting.py")
+rhythm = Job("faults/jobs/course/rhythm.py", start="one by one")
 
 
-def rhythm(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/course/rhythm.py", arguments, ranks=ranks, start="one by one")
-
-
-def seeded(name: str, rule: str, job: Job, *, fixed: Job | None = None, **more: Any) -> Scenario:
+def seeded(name: str, rule: str, job: Job, **more: Any) -> Scenario:
     """The faults precede the backward pass, which on several ranks includes waiting for the others."""
-    return fault(name, rule, job, fixed=fixed, untouched=() if job.ranks else ("backward",), **more)
+    return fault(name, rule, job, untouched=() if job.ranks else ("backward",), **more)
 
 
+def starting(name: str, argument: str, strength: Strength) -> Scenario:
+    truth = Truth(also=("LOP005",), noted=("LOP005",))
+    return Scenario(name=name, job=begun(argument), truth=truth, strength=strength, note=NEVER_THE_VERDICT)
+
+
+NEVER_THE_VERDICT = "it is reported and never the verdict: no step is faster without it"
 LATE = 204  # first step with the fault: leaves some seconds at the old speed and ten at the new one
 LONG = ("--width=48", "--steps=500")
 LATE_TWO = 130  # for two ranks, whose steps are longer
 LONG_TWO = ("--width=48", "--steps=300")
 # Scenarios with the same fixed job are adjacent, so that it runs once for all of them.
 SCENARIOS = (
+    starting("long-index", "--index=150", "clear"),
+    starting("long-first-step", "--compile=125", "just above"),
+    sound_twin("index-of-less-than-two-minutes", "LOP005", begun("--index=100"), note=NEVER_THE_VERDICT),
     seeded(
         "slower-from-some-step-on",
         "RUN003",
@@ -80,7 +88,7 @@ SCENARIOS = (
         "RUN004",
         rhythm("--stall=80", "--every=10", "--width=48", "--steps=300"),
         says="very 10 steps",
-        fixed=rhythm("--stall=80", "--every=100", "--width=48", "--steps=300"),
+        fixed="--every=100",
         suite="fast",
     ),
     seeded(

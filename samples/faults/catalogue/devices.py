@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from samples.faults.scenario import HEALTHY, Recorded, Scenario, Truth
+from samples.faults.scenario import HEALTHY, Recorded, Scenario, Truth, sound_twin
 from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, healthy_facts, on_t4, resnet50
 
 NOTE = "recorded through the fake driver; a fault of this size is reported, as the verdict or beside it"
@@ -129,14 +129,7 @@ LINES: tuple[Line, ...] = (
         driver("gpu 0 pcie_width 14", "gpu 0 pcie_width_max 14"),
         clear="narrow-slot",
     ),
-    Line(
-        "GPU007",
-        "xid",
-        "8xH100",
-        driver("xid 5 63 after 10"),
-        driver("xid 5 43 after 10"),
-        clear="failing-memory",
-    ),
+    Line("GPU007", "xid", "8xH100", driver("xid 5 63 after 10"), driver("xid 5 43 after 10"), clear="failing-memory"),
     Line("GPU007", "uncorrected-error", "8xH100", driver("gpu 5 field.4 7 +1"), driver("gpu 5 field.4 7")),
     Line(
         "GPU008",
@@ -279,12 +272,7 @@ def scenarios(line: Line) -> tuple[Scenario, ...]:
     above, below = (Recorded(line.story, changes) for changes in (line.above, line.below))
     just = (
         Scenario(name=f"{name}-a-little", job=above, truth=reported, strength="just above", note=NOTE),
-        Scenario(
-            name=f"{name}-hardly",
-            job=below,
-            truth=Truth(never=(line.rule,), silent=(line.rule,)),
-            strength="just below",
-        ),
+        sound_twin(f"{name}-hardly", (line.rule,), below),
     )
     if not line.clear:
         return just

@@ -5,9 +5,7 @@ from __future__ import annotations
 from samples.faults.catalogue.healthy import healthy
 from samples.faults.scenario import Job, Scenario, Strength, fault
 
-
-def clicks(*arguments: str) -> Job:
-    return Job("faults/jobs/compute/clicks.py", arguments, ranks=0, start="one by one")
+clicks = Job("faults/jobs/compute/clicks.py")
 
 
 def dense(name: str, *arguments: str, strength: Strength = "clear", says: str = "embed.weight") -> Scenario:
@@ -23,7 +21,7 @@ def dense(name: str, *arguments: str, strength: Strength = "clear", says: str = 
         strength=strength,
         line="nn.Embedding(",
         says=says,
-        fixed=clicks(*arguments, "--sparse"),
+        fixed="--sparse",
     )
 
 
@@ -56,12 +54,12 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-tied-embeddings",
-        Job("faults/jobs/compute/clicks.py", ("--tied", "--rows=4000", "--dim=64", "--optimizer=SGD", "--steps=250")),
+        clicks("--tied", "--rows=4000", "--dim=64", "--optimizer=SGD", "--steps=250"),
         note="the sound twin of a table with dense gradients: the head has the same weight, and reaches all rows",
     ),
     healthy(
         "healthy-embeddings-in-use",
-        Job("faults/jobs/compute/clicks.py", ("--rows=8000", "--batch=2048", "--optimizer=SGD", "--steps=250")),
+        clicks("--rows=8000", "--batch=2048", "--optimizer=SGD", "--steps=250"),
         note="the sound twin of a table with dense gradients: a batch uses nearly all of its rows",
     ),
 )

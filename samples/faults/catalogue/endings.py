@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from samples.faults.catalogue.healthy import healthy
 from samples.faults.fixtures import MemoryLimit
-from samples.faults.scenario import Job, Scenario, Truth, fault
+from samples.faults.scenario import Job, fault
 
 AT = 40
 
@@ -101,13 +102,7 @@ SCENARIOS = (
         onset_step=AT,
         note="it waits in its own line for 18 s, and goes on",
     ),
-    Scenario(
-        name="helper-that-is-killed",
-        job=failing("helper"),
-        truth=Truth(),
-        strength="none",
-        note="a process of the second rank's that trains nothing",
-    ),
+    healthy("helper-that-is-killed", failing("helper"), note="a process of the second rank's that trains nothing"),
     fault(
         "killed-rank",
         "RUN002",

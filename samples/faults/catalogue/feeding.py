@@ -13,7 +13,7 @@ from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE 
 from rn50_advisor.rules.items.dat019_rows_of_a_table_are_taken_one_by_one import RULE as TAKEN_ONE_BY_ONE
 from rn50_advisor.rules.items.dat022_every_item_goes_through_a_whole_collection import RULE as GONE_THROUGH
 from rn50_advisor.rules.rule import Rule
-from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
+from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LOADER = "kept = DataLoader("
 PERSISTENT = ("--workers=2", "--persistent")
@@ -26,39 +26,17 @@ COLLECTING = ("DAT020", "DAT001")
 THROUGH = ("DAT022", "DAT003")
 OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
-
-
-def pairs(*arguments: str) -> Job:
-    return Job("faults/jobs/input/pairs.py", arguments, ranks=0, start="one by one")
-
-
-def stream(*arguments: str) -> Job:
-    return Job("faults/jobs/input/sharded_stream.py", arguments, ranks=2, start="one by one")
-
-
-def job(*arguments: str, ranks: int = 0) -> Job:
-    """A net that computes about 35 ms a step, on pictures that cost almost no time."""
-    return Job("faults/jobs/input/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
-
-
-def rows(*arguments: str) -> Job:
-    """A small net on rows in memory, 512 per batch."""
-    return Job("faults/jobs/input/in_memory.py", arguments, ranks=0, start="one by one")
-
-
-def mapped(*arguments: str) -> Job:
-    """A small net on short rows of a Hugging Face data set, 1,024 per batch."""
-    return Job("faults/jobs/input/mapped.py", arguments, ranks=0, start="one by one")
-
-
-def table(*arguments: str) -> Job:
-    """A net that computes about 5 ms a step, on rows of a pandas table, 64 per batch."""
-    return Job("faults/jobs/input/tables.py", arguments, ranks=0, start="one by one")
-
-
-def listed(*arguments: str) -> Job:
-    """A small net on records held as Python objects, which two workers read."""
-    return Job("faults/jobs/input/records.py", arguments, ranks=0, start="one by one")
+pairs = Job("faults/jobs/input/pairs.py")
+stream = Job("faults/jobs/input/sharded_stream.py", ranks=2, start="one by one")
+# A net that computes about 35 ms a step, on pictures that cost almost no time.
+job = Job("faults/jobs/input/feeding.py", ("--width=48",), start="one by one")
+rows = Job("faults/jobs/input/in_memory.py")  # a small net on rows in memory, 512 per batch
+mapped = Job("faults/jobs/input/mapped.py")  # a small net on short rows of a Hugging Face data set, 1,024 per batch
+# A net that computes about 5 ms a step, on rows of a pandas table, 64 per batch.
+table = Job("faults/jobs/input/tables.py")
+# A net that computes about 10 ms a step, on items of an archive, 16 per batch.
+archive = Job("faults/jobs/input/archive.py")
+listed = Job("faults/jobs/input/records.py")  # a small net on records held as Python objects, which two workers read
 
 
 def promised(rule: Rule) -> Callable[[Analysis], Saving | None]:
@@ -71,18 +49,13 @@ def promised(rule: Rule) -> Callable[[Analysis], Saving | None]:
     return saving
 
 
-def archive(*arguments: str) -> Job:
-    """A net that computes about 10 ms a step, on items of an archive, 16 per batch."""
-    return Job("faults/jobs/input/archive.py", arguments, ranks=0, start="one by one")
-
-
 SCENARIOS = (
     fault(
         "rows-of-a-table",
         TABLE[0],
         table("--steps=900"),
         line="return self.table.iloc[at]",
-        fixed=table("--arrays", "--steps=3000"),
+        fixed=("--arrays", "--steps=3000"),
     ),
     fault(
         "rows-of-a-table-beside-other-work",
@@ -102,18 +75,8 @@ SCENARIOS = (
         remedy=Remedy(job=table("--frozen=6", "--arrays", "--steps=300"), promise=promised(TAKEN_ONE_BY_ONE)),
         note="single stacks seldom find the training process in its loader; a profile does",
     ),
-    Scenario(
-        name="rows-of-an-array-beside-much-computing",
-        job=table("--frozen=6", "--arrays", "--steps=200"),
-        truth=Truth(never=TABLE, silent=TABLE),
-        strength="just below",
-    ),
-    Scenario(
-        name="rows-of-an-array",
-        job=table("--arrays", "--work=8"),
-        truth=Truth(never=TABLE[:1], silent=TABLE[:1], also=(*TABLE[1:], "DAT016")),
-        strength="just below",
-    ),
+    sound_twin("rows-of-an-array-beside-much-computing", TABLE, table("--frozen=6", "--arrays", "--steps=200")),
+    sound_twin("rows-of-an-array", TABLE[0], table("--arrays", "--work=8"), also=(*TABLE[1:], "DAT016")),
     fault(
         "names-searched-for-each-item",
         THROUGH[0],
@@ -139,52 +102,36 @@ SCENARIOS = (
         remedy=Remedy(job=pairs("--items=8000", "--steps=6000"), promise=promised(GONE_THROUGH)),
         note="a fifth of the step; single stacks seldom find the training process in its loader",
     ),
-    Scenario(
-        name="names-in-a-dictionary",
-        job=pairs("--steps=1500"),
-        truth=Truth(never=THROUGH[:1], silent=THROUGH[:1], also=(*THROUGH[1:], "DAT016")),
-        strength="just below",
-    ),
+    sound_twin("names-in-a-dictionary", THROUGH[0], pairs("--steps=1500"), also=(*THROUGH[1:], "DAT016")),
     fault(
         "stream-divided-behind-its-tokeniser",
         "DAT023",
         stream("--words=1500"),
         line="accelerator.prepare(loader)",
-        fixed=stream("--words=1500", "--own"),
+        fixed="--own",
     ),
-    fault(
-        "stream-divided-behind-a-little-work",
-        "DAT023",
-        stream("--words=300"),
-        strength="just above",
-        fixed=stream("--words=300", "--own"),
-    ),
-    Scenario(
-        name="stream-divided-before-its-tokeniser",
-        job=stream("--words=1500", "--own"),
-        truth=Truth(never=("DAT023",), silent=("DAT023",), also=("DAT003",)),
-        strength="just below",
-    ),
+    fault("stream-divided-behind-a-little-work", "DAT023", stream("--words=300"), strength="just above", fixed="--own"),
+    sound_twin("stream-divided-before-its-tokeniser", "DAT023", stream("--words=1500", "--own"), also=("DAT003",)),
     fault(
         "archive-opened-for-each-item",
         OPENING[0],
         archive(),
         line="with zipfile.ZipFile(self.path) as archive",
-        fixed=archive("--opened=kept", "--steps=600"),
+        fixed=("--opened=kept", "--steps=600"),
     ),
     fault(
         "archive-opened-for-each-item-of-two-workers",
         OPENING[0],
         archive("--workers=2", "--steps=200"),
         line="with zipfile.ZipFile(self.path) as archive",
-        fixed=archive("--workers=2", "--opened=kept", "--steps=600"),
+        fixed=("--opened=kept", "--steps=600"),
     ),
     fault(
         "annotations-read-for-each-item",
         OPENING[0],
         archive("--annotated"),
         line="annotations: dict[str, Any] = json.load(file)",
-        fixed=archive("--annotated", "--opened=kept", "--steps=600"),
+        fixed=("--opened=kept", "--steps=600"),
         note="in a helper that gets the path",
     ),
     fault(
@@ -198,24 +145,24 @@ SCENARIOS = (
         ),
         note="about half of an item",
     ),
-    Scenario(
-        name="archive-opened-beside-much-other-work",
-        job=archive("--entries=50", "--work=400", "--steps=100"),
-        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=OPENING[1:]),
-        strength="just below",
+    sound_twin(
+        "archive-opened-beside-much-other-work",
+        OPENING[0],
+        archive("--entries=50", "--work=400", "--steps=100"),
+        also=OPENING[1:],
     ),
-    Scenario(
-        name="archives-of-their-own",
-        job=archive("--opened=own"),
-        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=(*OPENING[1:], "CPU006")),
-        strength="just below",
+    sound_twin(
+        "archives-of-their-own",
+        OPENING[0],
+        archive("--opened=own"),
+        also=(*OPENING[1:], "CPU006"),
         note="each item opens an archive of its own",
     ),
     fault(
         "workers-collect-among-records",
         COLLECTING[0],
         listed(*OBJECTS),
-        fixed=listed(*OBJECTS, "--freeze"),
+        fixed="--freeze",
         also=("DAT001", "DAT007", "MEM002"),
     ),
     fault(
@@ -224,7 +171,7 @@ SCENARIOS = (
         listed("--boxes=16", "--batch=512", "--steps=1200"),
         strength="just above",
         note="samples of many lists also cost much without the collector",
-        fixed=listed("--boxes=16", "--batch=512", "--steps=1200", "--freeze"),
+        fixed="--freeze",
         noted=COLLECTING[:1],
         also=("DAT007", "MEM002"),
     ),
@@ -263,29 +210,22 @@ SCENARIOS = (
         remedy=Remedy(job=mapped("--compute=10", "--steps=400", "--order=flat"), promise=promised(MAPPED)),
         note="as above: workers hide the look-ups too",
     ),
-    Scenario(
-        name="indices-mapping-of-a-long-step",
-        job=mapped("--compute=250", "--steps=100"),
-        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1], also=MAPPING[1:]),
-        strength="just below",
-    ),
-    Scenario(
-        name="flattened-rows",
-        job=mapped("--order=flat"),
-        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1], also=(*MAPPING[1:], "CPU006")),
-        strength="just below",
+    sound_twin("indices-mapping-of-a-long-step", MAPPING[0], mapped("--compute=250", "--steps=100"), also=MAPPING[1:]),
+    sound_twin(
+        "flattened-rows",
+        MAPPING[0],
+        mapped("--order=flat"),
+        also=(*MAPPING[1:], "CPU006"),
         note="items are fetched as before, without the mapping",
     ),
-    fault(
-        "rows-one-by-one", "DAT016", rows(), line="loader = DataLoader(data, batch_size=options", fixed=rows("--whole")
-    ),
+    fault("rows-one-by-one", "DAT016", rows(), line="loader = DataLoader(data, batch_size=options", fixed="--whole"),
     fault(
         "rows-one-by-one-a-little",
         "DAT016",
         rows("--compute=10", "--steps=600"),
         strength="just above",
         line="loader = DataLoader(data, batch_size=options",
-        fixed=rows("--compute=10", "--steps=600", "--whole"),
+        fixed="--whole",
     ),
     fault("rows-one-by-one-hardly", "DAT016", rows("--compute=120", "--steps=120"), strength="just below"),
     fault("slow-sampler", "DAT015", job("--index=1", "--steps=120"), line=LOADER, fixed=job("--steps=120")),
@@ -357,14 +297,14 @@ SCENARIOS = (
         fixed=job(*ORDERED, *PERSISTENT),
         suite="all",
     ),
-    fault("far-shard", "DAT009", job(*SHARDS, "--far=7"), line=LOADER, fixed=job(*SHARDS, "--far=7", "--dealt")),
+    fault("far-shard", "DAT009", job(*SHARDS, "--far=7"), line=LOADER, fixed="--dealt"),
     fault(
         "shard-a-little-too-far",
         "DAT009",
         job(*SHARDS, "--far=5"),
         strength="just above",
         line=LOADER,
-        fixed=job(*SHARDS, "--far=5", "--dealt"),
+        fixed="--dealt",
     ),
     fault("shard-near-enough", "DAT009", job(*SHARDS, "--far=2"), strength="just below"),
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from samples.faults.catalogue.healthy import healthy
 from samples.faults.fixtures import NvidiaGpu
 from samples.faults.scenario import HEALTHY, Job, Remedy, Scenario, Strength, Truth
 
+gpu = Job("faults/jobs/compute/gpu.py")
 SOUND = ("--precision=amp", "--channels-last", "--tuned", "--batch-size=128", "--steps=300")
 DEPENDS = "what the fault costs depends on the GPU: it is reported, as the verdict or beside it"
 
@@ -39,24 +41,14 @@ def seeded(
 
 
 SCENARIOS = (
-    Scenario(
-        name="healthy-gpu",
-        job=job(),
-        truth=Truth(),
-        strength="none",
-        fixtures=(NvidiaGpu(),),
-    ),
+    healthy("healthy-gpu", job(), NvidiaGpu()),
     seeded(
         "gpu-in-full-precision",
         "CMP001",
-        Job("faults/jobs/compute/gpu.py", ("--precision=fp32", "--batch-size=128", "--steps=200")),
+        gpu("--precision=fp32", "--batch-size=128", "--steps=200"),
         also=("CMP002", "CMP009"),
     ),
-    seeded(
-        "gpu-channels-first",
-        "CMP002",
-        Job("faults/jobs/compute/gpu.py", ("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
-    ),
+    seeded("gpu-channels-first", "CMP002", gpu("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
     seeded("gpu-waits-for-each-loss", "CMP004", job("--fault=item")),
     seeded("gpu-waits-for-some-losses", "CMP004", job("--fault=item", "--every=50"), strength="just below"),
     # as floats: on a GPU with a fast link, copying bytes takes less than 2 % of the step

@@ -5,42 +5,34 @@ from __future__ import annotations
 from samples.faults.fixtures import Burners, Compiler, CpuQuota, Images
 from samples.faults.scenario import Fixture, Job, Scenario, Suite, Truth
 
+between = Job("faults/jobs/loop/between_steps.py")
+cifar = Job("faults/jobs/compute/cifar.py")
+vit = Job("faults/jobs/compute/vit_spawn.py")
+attention = Job("faults/jobs/compute/attention.py")
+before_update = Job("faults/jobs/loop/before_update.py")
+loading = Job("faults/jobs/input/loading.py")
+unusual = Job("faults/jobs/compute/unusual.py")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def healthy(name: str, job: Job, *fixtures: Fixture, suite: Suite = "usual", note: str = "") -> Scenario:
-    return Scenario(
-        name=name,
-        job=job,
-        fixtures=fixtures,
-        truth=Truth(),
-        strength="none",
-        suite=suite,
-        note=note,
-    )
+    return Scenario(name=name, job=job, fixtures=fixtures, truth=Truth(), strength="none", suite=suite, note=note)
 
 
 SCENARIOS = (
-    healthy(
-        "healthy-two-ranks",
-        Job("faults/jobs/loop/between_steps.py", ("--out={out}", "--steps=150", "--width=48"), ranks=2),
-        suite="fast",
-    ),
-    healthy("healthy-resnet18", Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=110"))),
-    healthy("healthy-vgg19", Job("faults/jobs/compute/cifar.py", ("--model=vgg19", "--steps=30", "--batch=8"))),
-    healthy("healthy-vit-spawned", Job("faults/jobs/compute/vit_spawn.py", ("--steps=150",))),
+    healthy("healthy-two-ranks", between("--out={out}", "--steps=150", "--width=48", ranks=2), suite="fast"),
+    healthy("healthy-resnet18", cifar("--model=resnet18", "--steps=110")),
+    healthy("healthy-vgg19", cifar("--model=vgg19", "--steps=30", "--batch=8")),
+    healthy("healthy-vit-spawned", vit("--steps=150")),
     healthy(
         "healthy-frozen-layers",
-        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=250", "--head-only", "--frozen")),
+        cifar("--model=resnet18", "--steps=250", "--head-only", "--frozen"),
         note="the optimizer gets what learns, and nothing else has gradients",
     ),
-    healthy(
-        "healthy-attention-fused",
-        Job("faults/jobs/compute/attention.py", ("--attention=fused",), ranks=0, start="one by one"),
-    ),
+    healthy("healthy-attention-fused", attention("--attention=fused")),
     healthy(
         "healthy-attention-that-drops-weights",
-        Job("faults/jobs/compute/attention.py", ("--attention=parts", "--drop=0.1"), ranks=0, start="one by one"),
+        attention("--attention=parts", "--drop=0.1"),
         note="on a CPU no fused operation drops weights",
     ),
     healthy(
@@ -56,11 +48,7 @@ SCENARIOS = (
         ),
         Images(per_class=32),
     ),
-    healthy(
-        "healthy-compiled",
-        Job("faults/jobs/compute/cifar.py", ("--model=squeezenet1_1", "--steps=160", "--batch=64", "--compile")),
-        Compiler(),
-    ),
+    healthy("healthy-compiled", cifar("--model=squeezenet1_1", "--steps=160", "--batch=64", "--compile"), Compiler()),
     healthy(
         "healthy-perceptron-accumulating",
         Job("faults/jobs/ranks/wire.py", ("--hidden=1024", "--batch=32", "--accumulate=8", "--steps=50"), ranks=2),
@@ -68,36 +56,30 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-clipping",
-        Job("faults/jobs/loop/before_update.py", ("--out={out}", "--clip=norm", "--hidden=2048", "--steps=200")),
+        before_update("--out={out}", "--clip=norm", "--hidden=2048", "--steps=200"),
         note="many parameters for little work: clipping takes a tenth of the step",
     ),
-    healthy(
-        "healthy-clipping-by-hand",
-        Job("faults/jobs/loop/before_update.py", ("--out={out}", "--clip=by-hand", "--hidden=2048", "--steps=200")),
-    ),
+    healthy("healthy-clipping-by-hand", before_update("--out={out}", "--clip=by-hand", "--hidden=2048", "--steps=200")),
     healthy(
         "healthy-seldom-saving",
-        Job(
-            "faults/jobs/loop/between_steps.py",
-            ("--out={out}", "--steps=240", "--width=48", "--checkpoint-every=110", "--evaluate-every=110"),
-        ),
+        between("--out={out}", "--steps=240", "--width=48", "--checkpoint-every=110", "--evaluate-every=110"),
         note="saves and evaluates twice, for a hundredth of the time",
     ),
     healthy(
         "healthy-wide-quota",
-        Job("faults/jobs/compute/vit_spawn.py", ("--steps=150",)),
+        vit("--steps=150"),
         CpuQuota(16.0),
         note="a quota that is never reached throttles nobody",
     ),
     healthy(
         "healthy-beside-a-neighbour",
-        Job("faults/jobs/input/loading.py", ("--steps=200", "--width=48")),
+        loading("--steps=200", "--width=48"),
         Burners(1),
         note="one thread, one neighbour, two cores: nobody waits for a core",
     ),
     healthy(
         "healthy-many-idle-workers",
-        Job("faults/jobs/input/loading.py", ("--steps=120", "--width=80", "--workers=6", "--persistent")),
+        loading("--steps=120", "--width=80", "--workers=6", "--persistent"),
         note="more workers than cores, but they have next to nothing to do",
     ),
     healthy(
@@ -107,38 +89,38 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-updating-inside-the-backward",
-        Job("faults/jobs/compute/unusual.py", ("inside-backward", "--steps=250")),
+        unusual("inside-backward", "--steps=250"),
         note="each gradient is used as soon as it is there: nothing of the backward is time between steps",
     ),
     healthy(
         "healthy-wasserstein",
-        Job("faults/jobs/compute/unusual.py", ("wasserstein", "--steps=600")),
+        unusual("wasserstein", "--steps=600"),
         note="every fifth step takes twice as long, since the generator learns in it",
     ),
     healthy(
         "healthy-lazily-regularised",
-        Job("faults/jobs/compute/unusual.py", ("lazily-regularised", "--steps=600")),
+        unusual("lazily-regularised", "--steps=600"),
         note="every sixteenth step takes twice as long, for a penalty",
     ),
     healthy(
         "healthy-unfreezing",
-        Job("faults/jobs/compute/unusual.py", ("unfreezing", "--steps=750")),
+        unusual("unfreezing", "--steps=750"),
         note="from step 500 on all of the model learns",
     ),
     healthy(
         "healthy-growing-pictures",
-        Job("faults/jobs/compute/unusual.py", ("growing-pictures", "--steps=900")),
+        unusual("growing-pictures", "--steps=900"),
         note="from step 600 on pictures have four times as many pixels",
     ),
-    healthy("healthy-two-models", Job("faults/jobs/compute/unusual.py", ("two-models", "--steps=900"))),
+    healthy("healthy-two-models", unusual("two-models", "--steps=900")),
     healthy(
         "healthy-keeping-pictures",
-        Job("faults/jobs/compute/unusual.py", ("keeping-pictures", "--steps=500")),
+        unusual("keeping-pictures", "--steps=500"),
         note="a data set keeps what it has read: memory grows for as long as the first epoch lasts, and there is enough",
     ),
     healthy(
         "healthy-short-steps",
-        Job("faults/jobs/compute/unusual.py", ("short-steps", "--steps=6000")),
+        unusual("short-steps", "--steps=6000"),
         note="a schedule and an accuracy take a twentieth of a millisecond",
     ),
     healthy(

@@ -5,23 +5,10 @@ from __future__ import annotations
 from samples.faults.fixtures import Burners
 from samples.faults.scenario import Job, Remedy, fault
 
-
-def vit(*arguments: str) -> Job:
-    return Job("faults/jobs/compute/vit_spawn.py", arguments)
-
-
-def between(*arguments: str, ranks: int = 0) -> Job:
-    return Job(
-        "faults/jobs/loop/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks, start="one by one"
-    )
-
-
-def beside(*arguments: str) -> Job:
-    return Job(
-        "faults/jobs/host/helpers.py", ("--steps=150", *arguments), ranks=2, environment={"OMP_NUM_THREADS": "1"}
-    )
-
-
+cifar = Job("faults/jobs/compute/cifar.py")
+vit = Job("faults/jobs/compute/vit_spawn.py")
+between = Job("faults/jobs/loop/between_steps.py", ("--out={out}", "--width=48"), start="one by one")
+beside = Job("faults/jobs/host/helpers.py", ("--steps=150",), ranks=2, environment={"OMP_NUM_THREADS": "1"})
 SCENARIOS = (
     fault(
         "neighbours-on-every-core",
@@ -49,39 +36,39 @@ SCENARIOS = (
         note="two ranks on two cores, and a process of the job's own that computes",
     ),
     fault("a-helper-that-does-little", "CPU003", beside("--share=0.12"), strength="just below"),
-    fault("too-many-threads", "CPU005", vit("--steps=70", "--threads=8"), fixed=vit("--steps=70", "--threads=1")),
+    fault("too-many-threads", "CPU005", vit("--steps=70", "--threads=8"), fixed="--threads=1"),
     fault(
         "too-many-threads-one-rank",
         "CPU005",
-        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=60", "--threads=16")),
-        fixed=Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2")),
+        cifar("--model=resnet18", "--steps=60", "--threads=16"),
+        fixed=cifar("--model=resnet18", "--steps=60", "--threads=2"),
         suite="all",
     ),
     fault(
         "three-threads-on-two-cores",
         "CPU005",
-        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
+        cifar("--model=resnet18", "--steps=80", "--threads=3"),
         strength="just above",
-        fixed=Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+        fixed=cifar("--model=resnet18", "--steps=80", "--threads=2"),
     ),
     fault(
         "two-threads-on-two-cores",
         "CPU005",
-        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+        cifar("--model=resnet18", "--steps=80", "--threads=2"),
         strength="just below",
     ),
     fault(
         "garbage-collection",
         "CPU006",
         between("--records=300000", "--collect-every=1", "--steps=40"),
-        fixed=between("--records=300000", "--collect-every=1", "--steps=40", "--freeze"),
+        fixed="--freeze",
     ),
     fault(
         "garbage-collection-on-two-ranks",
         "CPU006",
         between("--records=200000", "--collect-every=8", "--steps=120", ranks=2),
         strength="just above",
-        fixed=between("--records=200000", "--collect-every=8", "--steps=120", "--freeze", ranks=2),
+        fixed="--freeze",
     ),
     fault(
         "garbage-collection-on-one-rank",
@@ -89,7 +76,7 @@ SCENARIOS = (
         between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", ranks=2),
         ranks=(1,),
         noted=("COM002",),
-        fixed=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", "--freeze", ranks=2),
+        fixed="--freeze",
         suite="all",
         note="the other rank waits for it",
     ),

@@ -7,23 +7,13 @@ from dataclasses import replace
 from samples.faults.fixtures import Images, SmallSharedMemory
 from samples.faults.scenario import Job, Scenario, Strength, fault
 
+loading = Job("faults/jobs/input/loading.py")
 LOADER = "data = DataLoader("
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-
-
-def job(*arguments: str, ranks: int = 0) -> Job:
-    """A net that computes about 35 ms a step, on pictures of 12 KB."""
-    return Job("faults/jobs/input/loading.py", ("--width=48", *arguments), ranks=ranks)
-
-
-def stream(*arguments: str) -> Job:
-    return Job("faults/jobs/input/stream.py", ("--width=48", *arguments))
-
-
-def train(*arguments: str, ranks: int = 0) -> Job:
-    return Job("train.py", ("--data={images}", "--no-eval", *arguments), ranks=ranks, environment=ONE_THREAD)
-
-
+# A net that computes about 35 ms a step, on pictures of 12 KB.
+job = loading("--width=48")
+stream = Job("faults/jobs/input/stream.py", ("--width=48",))
+train = Job("train.py", ("--data={images}", "--no-eval"), environment=ONE_THREAD)
 IN_PROCESS = (
     fault(
         "in-process",
@@ -38,7 +28,7 @@ IN_PROCESS = (
         "DAT003",
         job("--transform=2", "--steps=110"),
         line=LOADER,
-        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
+        fixed=("--workers=1", "--persistent"),
     ),
     # same fixed job as the scenario above, so it runs once for all three
     fault(
@@ -68,7 +58,7 @@ IN_PROCESS = (
         job("--transform=0.25", "--steps=250"),
         strength="just above",
         line=LOADER,
-        fixed=job("--transform=0.25", "--steps=250", "--workers=1", "--persistent"),
+        fixed=("--workers=1", "--persistent"),
         note="about a tenth of the step",
     ),
     fault("in-process-next-to-nothing", "DAT003", job("--transform=0.05", "--steps=200"), strength="just below"),
@@ -77,33 +67,19 @@ IN_PROCESS = (
         "DAT003",
         stream("--passes=3", "--accumulate=2", "--steps=80"),
         line=LOADER,
-        fixed=stream("--passes=3", "--accumulate=2", "--steps=80", "--workers=1"),
+        fixed="--workers=1",
         suite="all",
     ),
 )
 
 IMAGES = ("--model=resnet18", "--image-size=64", "--batch-size=16", "--steps=50")
 SMALL_NET = ("--model=squeezenet1_1", "--image-size=48", "--batch-size=16", "--steps=75")
-FILES = (
-    fault(
-        "in-process-images",
-        "DAT003",
-        train(*IMAGES, "--workers=0"),
-        fixed=train(*IMAGES, "--workers=1"),
-        suite="all",
-    ),
-)
+FILES = (fault("in-process-images", "DAT003", train(*IMAGES, "--workers=0"), fixed="--workers=1", suite="all"),)
 # longer: the first evaluation starts its workers
 AND_EVALUATION = ("--data={images}", *SMALL_NET[:-1], "--steps=150")
 # images of 1000x750: this small net could train on several times what one worker decodes
 LARGE_FILES = (
-    fault(
-        "one-worker-for-large-images",
-        "DAT004",
-        train(*SMALL_NET, "--workers=1"),
-        fixed=train(*SMALL_NET, "--workers=2"),
-        suite="all",
-    ),
+    fault("one-worker-for-large-images", "DAT004", train(*SMALL_NET, "--workers=1"), fixed="--workers=2", suite="all"),
     fault(
         "one-worker-and-evaluation",
         "DAT004",
@@ -135,7 +111,7 @@ WORKERS = (
         "DAT004",
         job("--transform=6", "--steps=90", "--workers=1", "--persistent"),
         line=LOADER,
-        fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent"),
+        fixed="--workers=2",
     ),
     fault(
         "too-few-workers-a-little",
@@ -143,14 +119,14 @@ WORKERS = (
         job("--asleep=2.4", "--steps=150", "--workers=1", "--persistent"),
         strength="just above",
         line=LOADER,
-        fixed=job("--asleep=2.4", "--steps=150", "--workers=2", "--persistent"),
+        fixed="--workers=2",
     ),
     fault(
         "too-few-served-workers",
         "DAT004",
         job(*SERVED, "--workers=1"),
         line=LOADER,
-        fixed=job(*SERVED, "--workers=2"),
+        fixed="--workers=2",
         also=("LOP003",),
         note="forked by a server, and no children of their rank; another loader evaluates after each epoch",
         suite="all",
@@ -160,7 +136,7 @@ WORKERS = (
         "DAT004",
         stream(*IN_BATCHES, "--workers=1"),
         line="data = DataLoader(Batches",
-        fixed=stream(*IN_BATCHES, "--workers=2"),
+        fixed="--workers=2",
         suite="all",
     ),
     fault(
@@ -222,20 +198,14 @@ WORKERS = (
         job("--transform=3", "--steps=70", "--workers=8", "--persistent", ranks=2),
         note="too many, but the cores would not suffice for any number: with one worker a rank it was as slow (0.98 times)",
     ),
-    fault(
-        "twelve-workers-at-once",
-        "DAT005",
-        job(*BURSTS, "--workers=12"),
-        line=LOADER,
-        fixed=job(*BURSTS, "--workers=1"),
-    ),
+    fault("twelve-workers-at-once", "DAT005", job(*BURSTS, "--workers=12"), line=LOADER, fixed="--workers=1"),
     fault(
         "eight-workers-at-once",
         "DAT005",
         job(*BURSTS, "--workers=8"),
         strength="just above",
         line=LOADER,
-        fixed=job(*BURSTS, "--workers=1"),
+        fixed="--workers=1",
     ),
     fault("three-workers-at-once", "DAT005", job(*BURSTS, "--workers=3"), strength="just below"),
     fault(
@@ -243,7 +213,7 @@ WORKERS = (
         "DAT001",
         job("--transform=0.7", *CROWD, ranks=2),
         strength="just above",
-        fixed=job("--transform=0.35", *CROWD, ranks=2),
+        fixed="--transform=0.35",
     ),
     fault(
         "short-transforms-on-the-cores-of-the-step",
@@ -266,7 +236,7 @@ WORKERS = (
         "DAT006",
         job("--transform=0.5", "--steps=200", "--pictures=160", "--workers=2"),
         line=LOADER,
-        fixed=job("--transform=0.5", "--steps=200", "--pictures=160", "--workers=2", "--persistent"),
+        fixed="--persistent",
     ),
     fault(
         "workers-restart-every-twenty-steps",
@@ -274,7 +244,7 @@ WORKERS = (
         job("--transform=0.5", "--steps=280", "--pictures=320", "--workers=2"),
         strength="just above",
         line=LOADER,
-        fixed=job("--transform=0.5", "--steps=280", "--pictures=320", "--workers=2", "--persistent"),
+        fixed="--persistent",
     ),
     fault(
         "workers-restart-seldom",
@@ -285,37 +255,29 @@ WORKERS = (
     fault(
         "workers-for-nothing",
         "DAT007",
-        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=96", "--steps=750", "--workers=1", "--persistent")),
+        loading("--width=2", "--batch=96", "--steps=750", "--workers=1", "--persistent"),
         strength="just above",
         line=LOADER,
-        fixed=Job("faults/jobs/input/loading.py", ("--width=2", "--batch=96", "--steps=750")),
+        fixed=loading("--width=2", "--batch=96", "--steps=750"),
     ),
     fault(
         "workers-for-small-tensors",
         "DAT007",
-        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=8", "--steps=3000", "--workers=2", "--persistent")),
+        loading("--width=2", "--batch=8", "--steps=3000", "--workers=2", "--persistent"),
         line=LOADER,
-        fixed=Job("faults/jobs/input/loading.py", ("--width=2", "--batch=8", "--steps=3000")),
+        fixed=loading("--width=2", "--batch=8", "--steps=3000"),
     ),
     fault(
         "workers-for-tensors-that-are-not-so-small",
         "DAT007",
-        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=192", "--steps=250", "--workers=1", "--persistent")),
+        loading("--width=2", "--batch=192", "--steps=250", "--workers=1", "--persistent"),
         strength="just below",
     ),
     fault(
         "panoramas-among-snapshots",
         "DAT009",
         job("--transform=0.4", "--large=250", "--large-every=250", "--steps=220", "--workers=2", "--persistent"),
-        fixed=job(
-            "--transform=0.4",
-            "--large=250",
-            "--large-every=250",
-            "--steps=220",
-            "--workers=2",
-            "--persistent",
-            "--any-order",
-        ),
+        fixed="--any-order",
         suite="all",
     ),
     fault(
@@ -359,7 +321,7 @@ BEHIND_A_THREAD = (
         "DAT004",
         job("--transform=6", "--steps=90", "--workers=1", "--persistent", "--ahead"),
         line=LOADER,
-        fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent", "--ahead"),
+        fixed="--workers=2",
         note="a thread of the script's own fetches from the loader; the loop waits at a queue",
         suite="all",
     ),

@@ -5,35 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from samples.faults.fixtures import CpuQuota, SlowDisk
-from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Truth, fault
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, fault, sound_twin
 
-
-def straggler(*arguments: str) -> Job:
-    return Job("faults/jobs/ranks/straggler.py", arguments, ranks=2, start="one by one")
-
-
-def texts(*arguments: str) -> Job:
-    return Job("faults/jobs/compute/texts.py", ("--steps=150", *arguments), ranks=2, start="one by one")
-
-
-def four(*arguments: str) -> Job:
-    """Four ranks that mostly sleep, so that two cores are enough."""
-    return Job("faults/jobs/ranks/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
+straggler = Job("faults/jobs/ranks/straggler.py", ranks=2, start="one by one")
+shares = Job("faults/jobs/ranks/shares.py", start="one by one")
+texts = Job("faults/jobs/compute/texts.py", ("--steps=150",), ranks=2, start="one by one")
+# Four ranks that mostly sleep, so that two cores are enough.
+four = Job("faults/jobs/ranks/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8"), ranks=4)
 
 
 def of_one(name: str, rule: str, job: Job, *fixtures: Fixture, rank: int = 1, **more: Any) -> Scenario:
     """A clear fault of one rank: the wait of the others must also be reported, as a consequence."""
     return fault(name, rule, job, *fixtures, ranks=(rank,), noted=("COM002",), **more)
-
-
-def shares(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/ranks/shares.py", arguments, ranks=ranks, start="one by one")
-
-
-def sound(name: str, job: Job, note: str) -> Scenario:
-    return Scenario(
-        name=name, job=job, truth=Truth(never=("DAT021",), silent=("DAT021",)), strength="just below", note=note
-    )
 
 
 ALIKE = ("--width=48", "--steps=120")
@@ -193,7 +176,7 @@ SCENARIOS = (
         "longer-texts-on-one-rank",
         "CMP007",
         texts("--shortest=20", "--longest=300", "--shares=sorted"),
-        fixed=texts("--shortest=20", "--longest=300", "--shares=dealt"),
+        fixed="--shares=dealt",
         says="its batches are larger",
     ),
     fault(
@@ -202,14 +185,14 @@ SCENARIOS = (
         texts("--shortest=20", "--longest=400", "--shares=shuffled"),
         line="loader = DataLoader(",
         says="uneven batch sizes",
-        fixed=texts("--shortest=20", "--longest=400", "--shares=dealt"),
+        fixed="--shares=dealt",
     ),
     fault(
         "longer-texts-on-one-rank-a-little",
         "CMP007",
         texts("--shortest=100", "--longest=180", "--shares=sorted"),
         ranks=(1,),
-        fixed=texts("--shortest=100", "--longest=180", "--shares=dealt"),
+        fixed="--shares=dealt",
         strength="just above",
         says="its batches are larger",
     ),
@@ -219,8 +202,13 @@ SCENARIOS = (
         texts("--shortest=140", "--longest=160", "--shares=sorted"),
         strength="just below",
     ),
-    fault("same-batches-on-two-ranks", "DAT021", shares(ranks=2), line=LOADER, fixed=shares("--divided", ranks=2)),
-    sound("batches-of-their-own-on-two-ranks", shares("--divided", ranks=2), "DistributedSampler"),
-    fault("same-stream-from-two-workers", "DAT021", shares(*STREAM), line=LOADER, fixed=shares(*STREAM, "--divided")),
-    sound("stream-divided-among-two-workers", shares(*STREAM, "--divided"), "a part of the stream for each worker"),
+    fault("same-batches-on-two-ranks", "DAT021", shares(ranks=2), line=LOADER, fixed="--divided"),
+    sound_twin("batches-of-their-own-on-two-ranks", "DAT021", shares("--divided", ranks=2), note="DistributedSampler"),
+    fault("same-stream-from-two-workers", "DAT021", shares(*STREAM), line=LOADER, fixed="--divided"),
+    sound_twin(
+        "stream-divided-among-two-workers",
+        "DAT021",
+        shares(*STREAM, "--divided"),
+        note="a part of the stream for each worker",
+    ),
 )

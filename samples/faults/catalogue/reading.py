@@ -7,19 +7,14 @@ from typing import Any
 from samples.faults.fixtures import MemoryLimit, SlowDisk, WarmLibraries
 from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, fault
 
+loading = Job("faults/jobs/input/loading.py")
 QUICK = 400_000_000  # bytes per second: no limit for these jobs
 PAIR = ("--workers=2", "--persistent")
 COMPUTING = ("--workers=1", "--persistent", "--transform=5")
 AMPLE = 1600  # megabytes: enough for the job and everything it reads
-
-
-def reading(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/input/loading.py", ("--files={disk}", "--width=48", *arguments), ranks=ranks)
-
-
-def small(*arguments: str) -> Job:
-    """A net that computes about 16 ms a step."""
-    return Job("faults/jobs/input/loading.py", ("--files={disk}", *arguments))
+reading = loading("--files={disk}", "--width=48")
+small = loading("--files={disk}")  # a net that computes about 16 ms a step
+served = loading("--width=48", "--persistent")  # a job that fetches each picture by HTTP
 
 
 def quick(files: int) -> Remedy:
@@ -34,11 +29,6 @@ def detail(name: str, rule: str, job: Job, disk: SlowDisk, *, strength: Strength
 
 def too_slow(name: str, job: Job, bytes_per_s: int, *, files: int, **more: Any) -> Scenario:
     return fault(name, "DAT002", job, SlowDisk(bytes_per_s, files=files), remedy=quick(files), **more)
-
-
-def served(*arguments: str) -> Job:
-    """A job that fetches each picture by HTTP."""
-    return Job("faults/jobs/input/loading.py", ("--width=48", "--persistent", *arguments))
 
 
 THROTTLED = (
@@ -156,7 +146,7 @@ SCENARIOS = (
     fault(
         "throttled-disk",
         "DAT002",
-        Job("faults/jobs/input/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
+        loading("--files={disk}", "--steps=45", "--batch=4", "--workers=1", ranks=2),
         SlowDisk(2_000_000, files=600),
         suite="fast",
     ),
@@ -198,7 +188,7 @@ SCENARIOS = (
         "DAT004",
         served("--server=4", "--one-by-one", "--workers=2", "--steps=120"),
         says="if the server can handle more concurrent requests",
-        fixed=served("--server=4", "--one-by-one", "--workers=4", "--steps=120"),
+        fixed="--workers=4",
         suite="all",
         note="it answers one by one: more workers wait for it longer, which nobody can see from here",
     ),
@@ -207,7 +197,7 @@ SCENARIOS = (
         "DAT004",
         served("--server=8", "--workers=2", "--steps=150"),
         says="if the server can handle more concurrent requests",
-        fixed=served("--server=8", "--workers=3", "--steps=150"),
+        fixed="--workers=3",
         suite="all",
     ),
 )

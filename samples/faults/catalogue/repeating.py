@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE as REPEATED
 from samples.faults.catalogue.feeding import promised
-from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
+from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
-
-
-def clips(*arguments: str) -> Job:
-    """A small net on clips of sound, 16 per batch."""
-    return Job("faults/jobs/input/clips.py", arguments, ranks=0, start="one by one")
-
-
-def unpacked(*arguments: str) -> Job:
-    """A small net on images that lie together in files, 16 per batch."""
-    return Job("faults/jobs/input/unpacked.py", arguments, ranks=0, start="one by one")
-
-
+clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
+unpacked = Job("faults/jobs/input/unpacked.py")  # a small net on images that lie together in files, 16 per batch
 SCENARIOS = (
     fault(
         "array-unpacked-for-each-item",
@@ -28,7 +18,7 @@ SCENARIOS = (
         unpacked("--steps=150"),
         line='torch.from_numpy(self.archive["images"][at])',
         says="reads a whole array",
-        fixed=unpacked("--kept", "--steps=2000"),
+        fixed=("--kept", "--steps=2000"),
     ),
     fault(
         "array-unpacked-for-each-item-by-two-workers",
@@ -36,7 +26,7 @@ SCENARIOS = (
         unpacked("--workers=2", "--steps=200"),
         line='torch.from_numpy(self.archive["images"][at])',
         says="reads a whole array",
-        fixed=unpacked("--workers=2", "--kept", "--steps=2000"),
+        fixed=("--kept", "--steps=2000"),
     ),
     fault(
         "array-unpacked-beside-other-work",
@@ -47,11 +37,11 @@ SCENARIOS = (
         remedy=Remedy(job=unpacked("--length=64", "--wide=4096", "--kept", "--steps=250"), promise=promised(REPEATED)),
         note="about half of an item",
     ),
-    Scenario(
-        name="arrays-of-their-own",
-        job=unpacked("--layout=own", "--steps=1000"),
-        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=(*REPEATING[1:], "CPU006")),
-        strength="just below",
+    sound_twin(
+        "arrays-of-their-own",
+        REPEATING[0],
+        unpacked("--layout=own", "--steps=1000"),
+        also=(*REPEATING[1:], "CPU006"),
         note="each item unpacks an array of its own",
     ),
     fault(
@@ -60,13 +50,13 @@ SCENARIOS = (
         unpacked("--layout=shards", "--steps=300"),
         line="images: Tensor = torch.load(path)",
         says="reads a whole file of many items",
-        fixed=unpacked("--layout=shards", "--kept", "--steps=2000"),
+        fixed=("--kept", "--steps=2000"),
     ),
-    Scenario(
-        name="shards-that-are-kept",
-        job=unpacked("--layout=shards", "--kept", "--steps=1500"),
-        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=(*REPEATING[1:], "DAT016", "CPU006")),
-        strength="just below",
+    sound_twin(
+        "shards-that-are-kept",
+        REPEATING[0],
+        unpacked("--layout=shards", "--kept", "--steps=1500"),
+        also=(*REPEATING[1:], "DAT016", "CPU006"),
     ),
     fault(
         "filters-computed-for-each-clip",
@@ -74,14 +64,14 @@ SCENARIOS = (
         clips("--steps=500"),
         line=BANK,
         says="computes the same",
-        fixed=clips("--made=kept", "--steps=2000"),
+        fixed=("--made=kept", "--steps=2000"),
     ),
     fault(
         "filters-computed-for-each-clip-by-a-worker",
         REPEATING[0],
         clips("--workers=1", "--steps=500"),
         line=BANK,
-        fixed=clips("--workers=1", "--made=kept", "--steps=2000"),
+        fixed=("--made=kept", "--steps=2000"),
     ),
     fault(
         "filters-computed-beside-filtering",
@@ -94,11 +84,11 @@ SCENARIOS = (
         ),
         note="about half of an item",
     ),
-    Scenario(
-        name="few-filters-computed-beside-much-filtering",
-        job=clips("--bands=4", "--taps=17", "--passes=24", "--steps=700"),
-        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=REPEATING[1:]),
-        strength="just below",
+    sound_twin(
+        "few-filters-computed-beside-much-filtering",
+        REPEATING[0],
+        clips("--bands=4", "--taps=17", "--passes=24", "--steps=700"),
+        also=REPEATING[1:],
     ),
     fault(
         "batches-collated-number-by-number",
@@ -108,17 +98,17 @@ SCENARIOS = (
         says="converts the items",
         fixed=clips("--made=kept", "--steps=2500"),
     ),
-    Scenario(
-        name="few-numbers-collated-one-by-one",
-        job=clips("--made=kept", "--listed", "--bands=1", "--passes=9", "--steps=2000"),
-        truth=Truth(never=LISTED[:1], silent=LISTED[:1], also=LISTED[1:]),
-        strength="just below",
+    sound_twin(
+        "few-numbers-collated-one-by-one",
+        LISTED[0],
+        clips("--made=kept", "--listed", "--bands=1", "--passes=9", "--steps=2000"),
+        also=LISTED[1:],
     ),
-    Scenario(
-        name="filters-shifted-by-chance-for-each-clip",
-        job=clips("--made=shifted", "--steps=400"),
-        truth=Truth(never=REPEATING[:1], silent=REPEATING[:1], also=(*REPEATING[1:], "CPU006")),
-        strength="just below",
+    sound_twin(
+        "filters-shifted-by-chance-for-each-clip",
+        REPEATING[0],
+        clips("--made=shifted", "--steps=400"),
+        also=(*REPEATING[1:], "CPU006"),
         note="each clip needs a bank of its own",
     ),
 )

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from samples.faults.__main__ import main
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.observe import SAMPLES
-from samples.faults.scenario import HEALTHY, Job, Recorded, Scenario
+from samples.faults.scenario import HEALTHY, Job, Recorded, Remedy, Scenario, fault
 from samples.gpus.stories import STORIES
 
 from rn50_advisor.rules.registry import all_rules
@@ -90,6 +90,22 @@ def test_two_of_three_faults_run_with_their_fix_as_well() -> None:
     """A recorded story has no job to run."""
     faults = [s for s in SCENARIOS if s.strength in ("clear", "just above") and not isinstance(s.job, Recorded)]
     assert sum(s.remedy is not None for s in faults) >= 2 / 3 * len(faults)
+
+
+def test_an_option_that_a_job_has_already_gets_its_new_value() -> None:
+    job = Job("train.py", ("--steps=100", "--persistent"), ranks=2, start="one by one")
+    assert job("--workers=1", "--steps=50") == Job(
+        "train.py", ("--steps=50", "--persistent", "--workers=1"), ranks=2, start="one by one"
+    )
+    assert job(ranks=0).ranks == 0
+
+
+@pytest.mark.parametrize("fixed", ["--workers=4", ("--workers=4",), Job("train.py", ("--workers=4",))])
+def test_a_fix_is_another_job_or_what_changes_in_its_arguments(fixed: Job | str | tuple[str, ...]) -> None:
+    scenario = fault(
+        "too-few-workers", "DAT001", Job("train.py", ("--workers=1",)), fixed=fixed, untouched=("forward",)
+    )
+    assert scenario.remedy == Remedy(job=Job("train.py", ("--workers=4",)), untouched=("forward",))
 
 
 @each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ Measure = Callable[[TrialSide, TrialSide, float], Iterator[list[float]]]
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
 _VERDICT_EVERY_S = 5.0
+_FULL_GPU = 0.9  # of its memory
 _TOO_LITTLE_S = 10.0  # a job does not even start in it
 _PREFETCH = 2  # batches a worker, torch's default
 ALLOW_WRITES = "--allow-writes lets trials write as the job always does"
@@ -91,7 +93,9 @@ class Trying:
         try:
             self._tell("starting the job as it is")
             self._start_base()
-            report = report or self._verdict()
+            verdict = self._verdict(look_once=report is not None)
+            refuse_full_gpus(verdict)
+            report = report or verdict
             samples_per_s = self._samples_per_s()
             self.torch = self._torch_version()
             self.device = next((gpu.name for gpu in report.gpus if gpu.ranks), self.device)
@@ -144,26 +148,32 @@ class Trying:
 
     def _start_base(self) -> None:
         """Raises AdvisorError if the job fails by itself, or could not be contained; OutOfTime."""
-        contained = self._settings.containment
         try:
             self._base.start(self._deadline_s)
         except TrialFailed as error:
-            if contained is not None and (why := next(contained.failures(), "")):
+            if why := self._uncontained():
                 raise AdvisorError(f"the job could not be contained: {why}", ALLOW_WRITES) from error
             raise TrialFailed(f"without any change {error.message}", error.hint) from error
 
-    def _verdict(self) -> Report:
-        """Lets the job go on until it has a verdict, or a good part of the time is over."""
+    def _verdict(self, *, look_once: bool) -> Report:
+        """Lets the job go on until it has a verdict, or a good part of the time is over, unless its advice is known by now."""
         until_s = self._began_s + _VERDICT_SHARE * self._settings.budget_s
         while True:
             recording = self._base.recording()
             assert recording is not None
             report = self._diagnose(recording)
+            if look_once:
+                return report
             if report.verdict.state in ("bottleneck", "healthy") or time.monotonic() > until_s:
                 self._tell(f"its verdict: {report.verdict.title}")
                 return report
             if not self._base.computes(_VERDICT_EVERY_S, self._deadline_s):
                 return report
+
+    def _uncontained(self) -> str:
+        """Why a job was not started in its containment; empty: it was."""
+        contained = self._settings.containment
+        return next(contained.failures(), "") if contained is not None else ""
 
     def _samples_per_s(self) -> float | None:
         progress = self._base.progress()
@@ -211,7 +221,9 @@ class Trying:
         try:
             judgement = self._judged(blocks, *asked) if blocks else self._by_restart(*asked)
         except TrialFailed as error:
-            why = f"{error.message} with it: {_last_line(error)}".rstrip(": ")
+            uncontained = self._uncontained()
+            failed = f"{error.message} with it: {_last_line(error)}".rstrip(": ")
+            why = f"the job could not be contained: {uncontained}" if uncontained else failed
             return candidate.trial(outcome="refused", reason=why)
         finally:
             side.end()
@@ -295,6 +307,17 @@ class Trying:
             if judgement is not None and not self._not_applied(side):
                 return judgement.measured
         return None
+
+
+def refuse_full_gpus(report: Report) -> None:
+    """Raises AdvisorError if a GPU of the job has no room for a change that needs more memory."""
+    for gpu in report.gpus:
+        used = (gpu.mem_used_bytes or 0.0) / (gpu.mem_total_bytes or math.inf)
+        if gpu.ranks and used >= _FULL_GPU:
+            raise AdvisorError(
+                f"{100.0 * used:.0f} % of the memory of GPU {gpu.place or gpu.index} is in use: a trial could run out of it",
+                "try the job with a smaller batch",
+            )
 
 
 def _prefetched(loader: Mapping[str, Any]) -> int:

@@ -20,11 +20,11 @@ from rn50_advisor.advisor.model.job_changes import (
     LauncherChange,
 )
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.report import GpuStrip, Report
 from rn50_advisor.advisor.model.trials import Tried
 from rn50_advisor.advisor.trials import pairing
 from rn50_advisor.advisor.trials.trial_job import TrialFailed
-from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying
+from rn50_advisor.advisor.trials.trying import UNCONTAINED, Settings, Trying, refuse_full_gpus
 from simulated_trials import APPLIED, Nature, SimulatedJob, simulation
 
 WORKERS = CallChange.of("DataLoader", num_workers=2)
@@ -107,7 +107,9 @@ def test_advice_of_a_recorded_run_needs_no_verdict_of_its_own(tries: Try) -> Non
 
 
 def test_what_fails_with_the_change_is_refused_with_its_last_line(tries: Try) -> None:
-    jobs = simulation(**{"train": Nature(step_ms=100), "train/bucket_cap_mb=100": Nature(step_ms=100, fails_after_s=2.0)})
+    jobs = simulation(
+        **{"train": Nature(step_ms=100), "train/bucket_cap_mb=100": Nature(step_ms=100, fails_after_s=2.0)}
+    )
     [trial] = tries(jobs, report(COM003=BUCKETS)).trials
     assert (trial.outcome, trial.reason) == ("refused", "the job ended with 1 with it: RuntimeError: no")
 
@@ -231,6 +233,20 @@ def test_winners_that_can_all_be_switched_are_switched_together(tries: Try) -> N
 def test_a_job_that_fails_by_itself_is_not_tried(tries: Try) -> None:
     with pytest.raises(AdvisorError, match="without any change the job ended with 1"):
         tries(simulation(train=Nature(step_ms=100, fails_after_s=1.5)), report(DAT003=WORKERS))
+
+
+@pytest.mark.parametrize(
+    ("used_gb", "ranks", "refused"), [(72, "0", True), (71, "0", False), (79, "", False), (None, "0", False)]
+)
+def test_a_full_gpu_leaves_no_room_for_trials(used_gb: float | None, ranks: str, refused: bool) -> None:
+    used = None if used_gb is None else used_gb * 1e9
+    strips = (GpuStrip(0, "A100"), GpuStrip(1, "A100", mem_used_bytes=used, mem_total_bytes=80e9, ranks=ranks))
+    full = replace(samples.empty(), gpus=strips)
+    if not refused:
+        refuse_full_gpus(full)
+        return
+    with pytest.raises(AdvisorError, match="90 % of the memory of GPU 1 is in use"):
+        refuse_full_gpus(full)
 
 
 def test_a_job_that_makes_no_steps_in_time_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

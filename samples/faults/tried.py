@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import statistics
@@ -14,8 +15,9 @@ from pathlib import Path
 import click
 
 from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Tried
-from rn50_advisor.advisor.trials.judgement import judge
-from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, Turns
+from rn50_advisor.advisor.trials.blocks import BlockSchedule, settling_steps
+from rn50_advisor.advisor.trials.judgement import PairJudgement, judge
+from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, Turns, in_blocks, schedule_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 from rn50_advisor.advisor.trials.trying import Settings, Trying
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -41,8 +43,21 @@ USUAL = (
     "embedding-gradients-dense-under-sgd",
     "healthy-resnet18",
 )
+# Jobs that are measured against themselves: much loading, much computing, several threads.
+SAME = (
+    "in-process-one-rank",
+    "healthy-resnet18",
+    "optimizer-not-fused",
+    "too-many-threads",
+    "embedding-gradients-dense-under-sgd",
+)
+_NOTHING = {
+    "kind": "setup",
+    "statements": [{"assign": "torch.backends.cudnn.benchmark", "value": False}],
+}  # of no effect on a CPU
 _LONG = "--steps=100000"  # a trial ends when it has seen enough
 _TRUTH_S = 240.0
+_PREFETCHED = 4  # batches, as of two workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,38 @@ def try_scenario(scenario: Scenario, budget_s: float, tell_folder: Path) -> Row:
     )
 
 
+def measured_against_itself(scenario: Scenario, budget_s: float, folder: Path) -> dict[str, PairJudgement | None]:
+    """The answers about a change without effect, switched in one job and by restarts; None: there was no time for one."""
+    job = scenario.job
+    assert isinstance(job, Job)
+    argv = command(job, folder)
+
+    def side(name: str, schedule: BlockSchedule | None = None) -> TrialSide:
+        live = {"variants": [[], [_NOTHING]], **asdict(schedule)} if schedule else None
+        return TrialSide(Order(argv, job.environment, {"changes": [], "live": live}), folder / name)
+
+    base, again = side("as-it-is"), side("again")
+    found: dict[str, PairJudgement | None] = {"live": None, "restart": None}
+    try:
+        settling = settling_steps(_PREFETCHED, 1)
+        schedule = schedule_of(base.start(math.inf).step_s, settling)
+        switching = side("switched", schedule)
+        for way, pairs in (
+            ("live", in_blocks(switching, schedule, settling, time.monotonic() + budget_s)),
+            ("restart", Turns()(base, again, time.monotonic() + budget_s)),
+        ):
+            with contextlib.suppress(OutOfTime):
+                for ratios in pairs:
+                    judgement = found[way] = judge(ratios)
+                    if not judgement.go_on:
+                        break
+            switching.end()
+    finally:
+        base.end()
+        again.end()
+    return found
+
+
 def _of(tried: Tried, rules: Sequence[str]) -> MeasuredSpeedup | None:
     return next((trial.measured for trial in tried.trials if trial.rule in rules), None)
 
@@ -124,9 +171,13 @@ def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="NAME|GLOB", help="These scenarios; default: one of each mechanism.")
 @click.option("--budget", type=float, default=180.0, show_default=True, metavar="SECONDS", help="Of each call of try.")
+@click.option("--same", is_flag=True, help="Measure jobs against themselves: nothing is to be found faster.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-def main(*, only: tuple[str, ...], budget: float, json_file: Path | None) -> None:
+def main(*, only: tuple[str, ...], budget: float, same: bool, json_file: Path | None) -> None:
     """Try the advised fixes of seeded faults, and compare with what editing the file brings."""
+    if same:
+        _say_same(only or SAME, budget)
+        return
     rows: list[Row] = []
     for scenario in choose(only or USUAL, "all"):
         click.echo(scenario.name)
@@ -142,6 +193,16 @@ def main(*, only: tuple[str, ...], budget: float, json_file: Path | None) -> Non
     click.echo(f"{sum(row.right for row in rows)} of {len(rows)} right, {sum(held)} of {len(held)} inside")
     if widths:
         click.echo(f"half width: {statistics.median(widths):.1%} in the median, {max(widths):.1%} at most")
+
+
+def _say_same(names: Sequence[str], budget_s: float) -> None:
+    answers: list[str] = []
+    for scenario in choose(names, "all"):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            for way, judgement in measured_against_itself(scenario, budget_s, Path(name)).items():
+                answers.append(judgement.outcome if judgement else "no time")
+                click.echo(f"{scenario.name} {way}: {answers[-1]} {judgement and judgement.measured}")
+    click.echo(f"{answers.count('faster')} of {len(answers)} called faster")
 
 
 if __name__ == "__main__":

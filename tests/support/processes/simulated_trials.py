@@ -84,7 +84,7 @@ class SimulatedJob:
 
 
 def _knobs(changes: Iterable[Mapping[str, Any]], order: Order) -> list[str]:
-    values = [f"{name}={value}" for one in changes for name, value in one["arguments"].items()]
+    values = [f"{name}={value}" for one in changes for name, value in one.get("arguments", {}).items()]
     return [*values, *(f"{name}={value}" for name, value in order.environment.items() if name.isupper())]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,16 @@ def _case(name: str, before: str, *pairs: tuple[str, str], **more: Any) -> Snipp
     return Snippet(name, before, _replaced(before, *pairs), **more)
 
 
+def _marked(name: str, text: str, **more: Any) -> Snippet:
+    """`«a→b»` in the text: `a` before, `b` after."""
+    before, after = (re.sub("«(.*?)→(.*?)»", rf"\{kept}", text, flags=re.DOTALL) for kept in (1, 2))
+    return Snippet(name, before, after, **more)
+
+
+def _words(name: str, before: str, words: str, **more: Any) -> Snippet:
+    return Snippet(name, before, None, (words,), **more)
+
+
 IN_PROCESS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False}
 
 PLAIN = "loader = DataLoader(data, batch_size=8, num_workers=2)\n"
@@ -49,36 +60,41 @@ def loaders(train):
     return data.DataLoader(
         train,
         batch_size=64,  # what fits
-        num_workers=2,  # see the wiki
+        num_workers=«2→6»,  # see the wiki«→
+        persistent_workers=True,»
     )
 """
 
 HANGING = """\
 loader = torch.utils.data.DataLoader(train,
                                      batch_size=64,
-                                     num_workers=2)  # as always
+                                     num_workers=«2→6,
+                                     persistent_workers=True»)  # as always
 """
 
 COMMENT_LAST = """\
 loader = DataLoader(
     train,
-    num_workers=2  # the machine is small
-)
+    num_workers=«2→6,»  # the machine is small
+«→    persistent_workers=True
+»)
 """
 
 WRAPPED_LONG = """\
 train_loader = torch.utils.data.DataLoader(
     train_dataset, batch_size=batch_size_of_this_rank, shuffle=(train_sampler is None),
-    num_workers=2, pin_memory=True, sampler=train_sampler, collate_fn=collate_on_this_rank)
+    num_workers=«2→6», pin_memory=True, sampler=train_sampler, collate_fn=collate_on_this_rank«→,
+    persistent_workers=True»)
 """
 
 NESTED = (
-    "model, loader = accelerator.prepare(model, DataLoader(ImageFolder(root, transform=Compose([A(1), B(2)])), 32))\n"
+    "model, loader = accelerator.prepare(model, DataLoader(ImageFolder(root, transform=Compose([A(1), B(2)])), "
+    "32«→, num_workers=6, persistent_workers=True»))\n"
 )
 
 TUTORIAL = """\
 dataloaders = {x: torch.utils.data.DataLoader(image_datasets[x], batch_size=4,
-                                             shuffle=True, num_workers=2)
+                                             shuffle=True, num_workers=«2→6, persistent_workers=True»)
               for x in ['train', 'val']}
 """
 
@@ -112,7 +128,7 @@ def get_args_parser(add_help=True):
     import argparse
     parser = argparse.ArgumentParser(description="PyTorch Classification Training", add_help=add_help)
     parser.add_argument(
-        "-j", "--workers", default=2, type=int, metavar="N", help="number of data loading workers (default: 16)"
+        "-j", "--workers", default=«2→6», type=int, metavar="N", help="number of data loading workers (default: 16)"
     )
     return parser
 
@@ -125,11 +141,12 @@ def main(args):
         num_workers=args.workers,
         pin_memory=True,
         collate_fn=collate_fn,
-    )
+«→        persistent_workers=args.workers > 0,
+»    )
 """
 
 TIMM = """\
-parser.add_argument('-j', '--workers', type=int, default=2, metavar='N')
+parser.add_argument('-j', '--workers', type=int, default=«2→6», metavar='N')
 loader_train = create_loader(
     dataset_train,
     input_size=data_config['input_size'],
@@ -188,27 +205,29 @@ def train():
 """
 
 CONFIG_DICT = """\
-config = {"data": {"root": "/data", "num_workers": 2}, "epochs": 3}
+config = {"data": {"root": "/data", "num_workers": «2→6»}, "epochs": 3}
 loader = DataLoader(data, num_workers=config["data"]["num_workers"])
 """
 
 CLICK = """\
 @click.command()
-@click.option("--num-workers", default=2)
+@click.option("--num-workers", default=«2→6»)
 def main(num_workers):
     loader = DataLoader(data, num_workers=num_workers)
 """
 
-ABSL = 'flags.DEFINE_integer("workers", 2, "loader processes")\nloader = DataLoader(data, num_workers=FLAGS.workers)\n'
+ABSL = (
+    'flags.DEFINE_integer("workers", «2→6», "loader processes")\nloader = DataLoader(data, num_workers=FLAGS.workers)\n'
+)
 
 SUBCLASS = """\
 class Loader(torch.utils.data.DataLoader):
     def __init__(self, data):
-        super().__init__(data, num_workers=2)
+        super().__init__(data, num_workers=«2→6»)
 """
 
 FLAGS = """\
-parser.add_argument("--workers", type=int, default=2)
+parser.add_argument("--workers", type=int, default=«2→6»)
 parser.add_argument("--persistent", action="store_true")
 loader = DataLoader(data, num_workers=args.workers, persistent_workers=args.persistent)
 """
@@ -216,11 +235,11 @@ loader = DataLoader(data, num_workers=args.workers, persistent_workers=args.pers
 FULL = """\
 loader = DataLoader(
     data,
-    num_workers=2,
-    prefetch_factor=4,
-    persistent_workers=True,
+    num_workers=«2,
+    prefetch_factor=4→0»,
+«    persistent_workers=True,
     multiprocessing_context="spawn",
-)
+→»)
 """
 
 TRAINER = """\
@@ -255,77 +274,43 @@ ANOTHER_NAME = (
 
 SNIPPETS = (
     _case("one line", PLAIN, ("num_workers=2)", "num_workers=6, persistent_workers=True)")),
-    _case(
+    _marked(
         "a loader without the argument",
-        "loader = DataLoader(data)\n",
-        ("(data)", "(data, num_workers=6, persistent_workers=True)"),
+        "loader = DataLoader(data«→, num_workers=6, persistent_workers=True»)\n",
         known=IN_PROCESS,
     ),
-    _case(
-        "one argument a line",
-        ONE_A_LINE,
-        (
-            "num_workers=2,  # see the wiki\n",
-            "num_workers=6,  # see the wiki\n        persistent_workers=True,\n",
-        ),
-    ),
-    _case(
-        "hanging arguments",
-        HANGING,
-        ("num_workers=2)", "num_workers=6,\n" + " " * 37 + "persistent_workers=True)"),
-    ),
-    _case(
-        "a comment on the last one",
-        COMMENT_LAST,
-        ("num_workers=2  #", "num_workers=6,  #"),
-        ("small\n)", "small\n    persistent_workers=True\n)"),
-    ),
-    _case(
-        "no space on the line",
-        WRAPPED_LONG,
-        ("num_workers=2", "num_workers=6"),
-        ("collate_on_this_rank)", "collate_on_this_rank,\n    persistent_workers=True)"),
-    ),
-    _case("a call in a call", NESTED, (", 32))", ", 32, num_workers=6, persistent_workers=True))"), known=IN_PROCESS),
-    _case("a comprehension", TUTORIAL, ("num_workers=2)", "num_workers=6, persistent_workers=True)")),
-    _case(
+    _marked("one argument a line", ONE_A_LINE),
+    _marked("hanging arguments", HANGING),
+    _marked("a comment on the last one", COMMENT_LAST),
+    _marked("no space on the line", WRAPPED_LONG),
+    _marked("a call in a call", NESTED, known=IN_PROCESS),
+    _marked("a comprehension", TUTORIAL),
+    _marked(
         "by position",
-        "loader = DataLoader(data, 8, True, None, None, 2, collate)\n",
-        (" 2, collate)", " 6, collate, persistent_workers=True)"),
+        "loader = DataLoader(data, 8, True, None, None, «2→6», collate«→, persistent_workers=True»)\n",
     ),
-    _case(
-        "tabs", "def f():\n\treturn DataLoader(\n\t\tdata,\n\t\tnum_workers=2,\n\t)\n", ("=2", "=6"), change=ONLY_MORE
-    ),
-    _case(
+    _marked("tabs", "def f():\n\treturn DataLoader(\n\t\tdata,\n\t\tnum_workers=«2→6»,\n\t)\n", change=ONLY_MORE),
+    _marked(
         "carriage returns",
-        "def f():\r\n    return DataLoader(\r\n        data,\r\n        num_workers=2,\r\n    )\r\n",
-        ("num_workers=2,\r\n", "num_workers=6,\r\n        persistent_workers=True,\r\n"),
+        "def f():\r\n    return DataLoader(\r\n        data,\r\n        num_workers=«2→6,\r\n"
+        "        persistent_workers=True»,\r\n    )\r\n",
     ),
     _case("no end of line", PLAIN.rstrip(), ("=2)", "=6)"), change=ONLY_MORE),
-    _case(
-        "other alphabets", 'größe = "日本"; loader = DataLoader(data, num_workers=2)\n', ("=2", "=6"), change=ONLY_MORE
-    ),
+    _marked("other alphabets", 'größe = "日本"; loader = DataLoader(data, num_workers=«2→6»)\n', change=ONLY_MORE),
     _case("a mark of the byte order", "\ufeff" + PLAIN, ("=2)", "=6)"), change=ONLY_MORE),
-    _case(
+    _marked(
         "another name",
-        "from torch.utils.data import DataLoader as Loader\nloader = Loader(data)\n",
-        ("(data)", "(data, num_workers=6)"),
+        "from torch.utils.data import DataLoader as Loader\nloader = Loader(data«→, num_workers=6»)\n",
         change=ONLY_MORE,
         known=IN_PROCESS,
         at=" Loader(data)",
     ),
-    _case(
+    _marked(
         "what is so already is left",
-        "loader = DataLoader(data, num_workers=2, persistent_workers=True)\n",
-        ("=2", "=6"),
+        "loader = DataLoader(data, num_workers=«2→6», persistent_workers=True)\n",
         known={"num_workers": 2, "persistent_workers": True},
     ),
-    _case(
-        "false becomes true",
-        "loader = DataLoader(data, num_workers=2, persistent_workers=False)\n",
-        ("=2", "=6"),
-        ("=False", "=True"),
-    ),
+    _marked("false becomes true", "loader = DataLoader(data, num_workers=«2→6», persistent_workers=«False→True»)\n"),
     _case(
         "the order of arrival",
         PLAIN,
@@ -333,13 +318,7 @@ SNIPPETS = (
         change=CallChange.of("DataLoader", num_workers=2, in_order=False),
         known={"num_workers": 2, "in_order": True},
     ),
-    _case(
-        "no workers: what needs them goes too",
-        FULL,
-        ("    num_workers=2,\n    prefetch_factor=4,\n", "    num_workers=0,\n"),
-        ('    persistent_workers=True,\n    multiprocessing_context="spawn",\n', ""),
-        change=NO_WORKERS,
-    ),
+    _marked("no workers: what needs them goes too", FULL, change=NO_WORKERS),
     Snippet(
         "persistent workers made anew in each epoch",
         "for epoch in range(3):\n    loader = DataLoader(data, num_workers=2)\n",
@@ -367,27 +346,16 @@ SNIPPETS = (
         ("sampler=train_sampler)", "sampler=train_sampler,\n        persistent_workers=args.workers > 0)"),
         words=("pass --workers 6 (line 16 may change it)",),
     ),
-    Snippet(
+    _words(
         "pytorch/examples, which did share them",
         IMAGENET_SPAWNING,
-        None,
-        ("num_workers is `args.workers` there",),
+        "num_workers is `args.workers` there",
         known={"num_workers": 1, "persistent_workers": False},
     ),
-    _case(
-        "torchvision's references",
-        REFERENCES,
-        ("default=2", "default=6"),
-        (
-            "        collate_fn=collate_fn,\n",
-            "        collate_fn=collate_fn,\n        persistent_workers=args.workers > 0,\n",
-        ),
-        words=("pass --workers 6",),
-    ),
-    _case(
+    _marked("torchvision's references", REFERENCES, words=("pass --workers 6",)),
+    _marked(
         "timm",
         TIMM,
-        ("default=2", "default=6"),
         words=("pass --workers 6", "persistent_workers=True where the loader itself is made"),
         at="create_loader(",
         through="timm.data.loader.create_loader",
@@ -405,11 +373,10 @@ SNIPPETS = (
         words=("pass --nw 6",),
         change=ONLY_MORE,
     ),
-    Snippet(
+    _words(
         "a factory of the user's, called in two ways",
         FACTORY.format(passed=", 2").replace('load("test"), 64, 2', 'load("test"), 64, 1'),
-        None,
-        ("num_workers is `workers` there",),
+        "num_workers is `workers` there",
     ),
     _case("Lightning", LIGHTNING, ("num_workers: int = 2", "num_workers: int = 6"), change=ONLY_MORE),
     _case("Lightning's hyperparameters", HPARAMS, ("num_workers: int = 2", "num_workers: int = 6"), change=ONLY_MORE),
@@ -441,36 +408,29 @@ SNIPPETS = (
         ("NUM_WORKERS = 2 ", "NUM_WORKERS = 6 "),
         ("num_workers=NUM_WORKERS)", "num_workers=NUM_WORKERS, persistent_workers=NUM_WORKERS > 0)"),
     ),
-    _case("a dict", CONFIG_DICT, ('"num_workers": 2', '"num_workers": 6'), change=ONLY_MORE),
-    _case(
+    _marked("a dict", CONFIG_DICT, change=ONLY_MORE),
+    _marked(
         "an option by another name",
-        "add = parser.add_argument\nadd('--workers', default=2)\nloader = DataLoader(data, num_workers=args.workers)\n",
-        ("default=2", "default=6"),
+        "add = parser.add_argument\nadd('--workers', default=«2→6»)\n"
+        "loader = DataLoader(data, num_workers=args.workers)\n",
         change=ONLY_MORE,
         words=("pass --workers 6",),
     ),
-    _case(
+    _marked(
         "what a loop runs over",
-        "for batch in DataLoader(data, num_workers=2):\n    pass\n",
-        ("num_workers=2", "num_workers=2, persistent_workers=True"),
+        "for batch in DataLoader(data, num_workers=2«→, persistent_workers=True»):\n    pass\n",
         change=CallChange.of("DataLoader", num_workers=2, persistent_workers=True),
     ),
-    _case("click", CLICK, ("default=2", "default=6"), change=ONLY_MORE, words=("pass --num-workers 6",)),
-    _case("absl", ABSL, ("2,", "6,"), change=ONLY_MORE, words=("pass --workers 6",)),
-    Snippet(
+    _marked("click", CLICK, change=ONLY_MORE, words=("pass --num-workers 6",)),
+    _marked("absl", ABSL, change=ONLY_MORE, words=("pass --workers 6",)),
+    _words(
         "the environment",
         'loader = DataLoader(data, num_workers=int(os.environ.get("WORKERS", "2")))\n',
-        None,
-        ("set WORKERS=6",),
+        "set WORKERS=6",
         change=ONLY_MORE,
     ),
-    _case("a subclass", SUBCLASS, ("num_workers=2", "num_workers=6"), change=ONLY_MORE, at="super().__init__(data"),
-    _case(
-        "a switch of the command line",
-        FLAGS,
-        ("default=2", "default=6"),
-        words=("pass --workers 6", "pass --persistent"),
-    ),
+    _marked("a subclass", SUBCLASS, change=ONLY_MORE, at="super().__init__(data"),
+    _marked("a switch of the command line", FLAGS, words=("pass --workers 6", "pass --persistent")),
     _case(
         "prefetching by a variable number of workers",
         CONSTANT,
@@ -478,78 +438,66 @@ SNIPPETS = (
         change=CallChange.of("DataLoader", num_workers=2, prefetch_factor=4),
         known={"num_workers": 2, "prefetch_factor": 2},
     ),
-    Snippet(
+    _words(
         "computed",
         "workers = min(8, os.cpu_count())\nloader = DataLoader(data, num_workers=workers)\n",
-        None,
-        ("num_workers is `workers` there, `min(8, os.cpu_count())` in line 1",),
+        "num_workers is `workers` there, `min(8, os.cpu_count())` in line 1",
     ),
-    Snippet(
+    _words(
         "set in two places",
         "workers = 2\nif fast:\n    workers = 8\nloader = DataLoader(data, num_workers=workers)\n",
-        None,
-        ("num_workers is `workers` there",),
+        "num_workers is `workers` there",
     ),
-    *(
-        Snippet(f"a name that is {name}", before, None, ("num_workers is `workers` there",))
-        for name, before in ANOTHER_NAME
-    ),
-    Snippet(
+    *(_words(f"a name that is {name}", before, "num_workers is `workers` there") for name, before in ANOTHER_NAME),
+    _words(
         "one of some choices",
         "parser.add_argument('--workers', default=2, choices=(0, 2, 4))\nloader = DataLoader(d, num_workers=args.workers)\n",
-        None,
-        ("num_workers is `args.workers` there",),
+        "num_workers is `args.workers` there",
     ),
-    Snippet(
+    _words(
         "a loop's",
         "for workers in (1, 2):\n    loader = DataLoader(data, num_workers=workers)\n",
-        None,
-        ("num_workers is `workers` there",),
+        "num_workers is `workers` there",
     ),
-    _case(
+    _marked(
         "a dict in sight",
-        'options = {"batch_size": 8, "num_workers": 2}\nloader = DataLoader(data, **options)\n',
-        ('"num_workers": 2', '"num_workers": 6'),
-        ("**options)", "**options, persistent_workers=True)"),
+        'options = {"batch_size": 8, "num_workers": «2→6»}\n'
+        "loader = DataLoader(data, **options«→, persistent_workers=True»)\n",
     ),
-    _case(
+    _marked(
         "another dict in sight",
-        "def load(data):\n    options = dict(batch_size=8, num_workers=2)\n    return DataLoader(data, **options)\n",
-        ("num_workers=2", "num_workers=6"),
+        "def load(data):\n    options = dict(batch_size=8, num_workers=«2→6»)\n"
+        "    return DataLoader(data, **options)\n",
         change=ONLY_MORE,
     ),
-    Snippet(
+    _words(
         "a dict that grows",
         'options = {"num_workers": 2}\noptions.update(more)\nloader = DataLoader(data, **options)\n',
-        None,
-        ("its arguments come from `**options` there",),
+        "its arguments come from `**options` there",
     ),
-    Snippet(
+    _words(
         "arguments from elsewhere",
         "loader = DataLoader(*arguments, num_workers=2)\n",
-        None,
-        ("its arguments come from `*arguments` there",),
+        "its arguments come from `*arguments` there",
     ),
-    Snippet(
+    _words(
         "a dict from elsewhere",
         "def load(data, **options):\n    return DataLoader(data, num_workers=2, **options)\n",
-        None,
-        ("its arguments come from `**options` there",),
+        "its arguments come from `**options` there",
     ),
-    _case(
+    _marked(
         "persistence that follows the workers",
-        "nw = args.workers\nloader = DataLoader(data, num_workers=nw, persistent_workers=True if nw > 0 else False)\n"
-        'p.add_argument("--workers", default=0)\n',
-        ("default=0", "default=6"),
+        "nw = args.workers\n"
+        "loader = DataLoader(data, num_workers=nw, persistent_workers=True if nw > 0 else False)\n"
+        'p.add_argument("--workers", default=«0→6»)\n',
         known=IN_PROCESS,
         words=("pass --workers 6",),
     ),
-    Snippet(
+    _words(
         "persistence that follows the workers by another name",
         "keep = args.workers > 0\nloader = DataLoader(data, num_workers=args.workers, persistent_workers=keep)\n"
         'p.add_argument("--workers", default=4)\n',
-        None,
-        ("pass --workers 6 instead of --workers 0",),
+        "pass --workers 6 instead of --workers 0",
         known=IN_PROCESS,
         argv=("python", "train.py", "--workers=0"),
     ),
@@ -579,28 +527,26 @@ SNIPPETS = (
         at="trainer.train()",
         through="transformers.trainer.get_train_dataloader",
     ),
-    Snippet(
+    _words(
         "a Hugging Face script",
         "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\nTrainer(args=args).train()\n",
-        None,
-        ("pass --dataloader_num_workers 6",),
+        "pass --dataloader_num_workers 6",
         change=ONLY_MORE,
         at=".train()",
         through="transformers.trainer.get_train_dataloader",
     ),
-    _case(
+    _marked(
         "no workers, where persistence follows",
         "nw = args.workers\nloader = DataLoader(data, num_workers=nw, persistent_workers=nw > 0)\n"
-        'p.add_argument("--workers", default=2)\n',
-        ("default=2", "default=0"),
+        'p.add_argument("--workers", default=«2→0»)\n',
         change=NO_WORKERS,
         known={"num_workers": 2, "persistent_workers": True},
         words=("pass --workers 0",),
     ),
-    _case(
+    _marked(
         "DDP's search",
-        "from torch.nn.parallel import DistributedDataParallel as DDP\nnet = DDP(net, find_unused_parameters=True)\n",
-        ("=True", "=False"),
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "net = DDP(net, find_unused_parameters=«True→False»)\n",
         change=CallChange.of("DistributedDataParallel", find_unused_parameters=False),
         known={"find_unused_parameters": True},
         at="= DDP(",

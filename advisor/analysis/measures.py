@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.analysis.comm.collective_calls import (
@@ -52,6 +53,7 @@ from rn50_advisor.advisor.analysis.steps.denormal_shares import denormal_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values, evaluation_start_values
 from rn50_advisor.advisor.analysis.steps.pauses import collecting_values, compilation_values
 from rn50_advisor.advisor.analysis.steps.seen_training import start_values
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.steps.step_parts import run_values, step_values, throughput
 from rn50_advisor.advisor.analysis.steps.trained_model import table_values
 from rn50_advisor.advisor.analysis.storage.data_mount import mount_values
@@ -68,6 +70,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES
+from rn50_advisor.advisor.model.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,14 @@ def _foreseen_values(models: Models, known: Measured) -> Measured:
         unknown = "another library's workers: their number is up to that library"
         found.missing[LOADER_FORESEEN, JOB] = known.why(FETCH_WALL_S) or unknown
     return found
+
+
+def _in_own_lines(
+    values: Callable[[Recording, Mapping[int, RankSteps], Measured], Measured], *measures: str
+) -> Provider[SteadyContext]:
+    """Time in the user's lines, of which on a GPU only the part counts in which nothing was queued."""
+    needs = named("gpu.host_paced_s")
+    return Provider(lambda c, known: values(c.run.recording, c.run.steady, known), named(*measures), needs)
 
 
 # Providers for any run.
@@ -291,58 +302,23 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("step.waiting_s"),
         named("step.asleep_s", "gpu.host_paced_s"),
     ),
-    Provider(
-        lambda c, known: own_values(c.run.recording, c.run.steady, known),
-        named("step.preparing_s", "step.measuring_s"),
-        named("gpu.host_paced_s"),
-    ),
-    Provider(
-        lambda c, known: collection_values(c.run.recording, c.run.steady, known),
-        named("step.collection_s"),
-        named("gpu.host_paced_s"),
-    ),
-    Provider(
-        lambda c, known: element_values(c.run.recording, c.run.steady, known),
-        named("step.elements_s"),
-        named("gpu.host_paced_s"),
-    ),
-    Provider(
-        lambda c, known: repeated_values(c.run.recording, c.run.steady, known),
-        named("step.repeated_s"),
-        named("gpu.host_paced_s"),
-    ),
+    _in_own_lines(own_values, "step.preparing_s", "step.measuring_s"),
+    _in_own_lines(collection_values, "step.collection_s"),
+    _in_own_lines(element_values, "step.elements_s"),
+    _in_own_lines(repeated_values, "step.repeated_s"),
     Provider(
         lambda c, known: timed_backward_values(c.run.recording, c.run.steady),
         named("step.parts_s", "step.rows_s", "step.elementary_s", "step.ignored_s"),
     ),
-    Provider(
-        lambda c, known: foreign_values(c.run.recording, c.run.steady, known),
-        named("step.foreign_s"),
-        named("gpu.host_paced_s"),
-    ),
-    Provider(
-        lambda c, known: hook_values(c.run.recording, c.run.steady, known),
-        named("step.hooks_s"),
-        named("gpu.host_paced_s"),
-    ),
+    _in_own_lines(foreign_values, "step.foreign_s"),
+    _in_own_lines(hook_values, "step.hooks_s"),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
-    Provider(
-        lambda c, known: second_values(c.run.recording, c.run.steady, known),
-        named("step.second_s"),
-        named("gpu.host_paced_s"),
-    ),
-    Provider(
-        lambda c, known: text_values(c.run.recording, c.run.steady, known),
-        named("step.text_s"),
-        named("gpu.host_paced_s"),
-    ),
+    _in_own_lines(second_values, "step.second_s"),
+    _in_own_lines(text_values, "step.text_s"),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),
     Provider(lambda c, known: independent_values(c.run.recording, c.run.steady, known), named("step.iterations_s")),
     Provider(lambda c, known: composed_values(c.run.recording, c.run.steady, known), named("step.composed_s")),
-    Provider(
-        lambda c, _: recomputing_values(c.run.recording, c.run.steady),
-        named("step.recomputing_s"),
-    ),
+    Provider(lambda c, _: recomputing_values(c.run.recording, c.run.steady), named("step.recomputing_s")),
     Provider(
         lambda c, _: operation_values(c.run.recording, c.run.steady), named("step.operations", "step.operation_s")
     ),

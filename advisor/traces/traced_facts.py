@@ -14,7 +14,8 @@ from rn50_advisor.advisor.traces.python_stacks import PythonStacks
 from rn50_advisor.advisor.traces.traced_calls import copies, waits
 from rn50_advisor.advisor.traces.traced_steps import TracedStep, TracedSteps, within_step
 from rn50_advisor.probes.documents.loader_documents import RecordedLoader
-from rn50_advisor.probes.documents.rank_documents import CudaFacts, LayerFacts, RankFacts, SyncFacts
+from rn50_advisor.probes.documents.model_documents import LayerFacts
+from rn50_advisor.probes.documents.rank_documents import CudaFacts, RankFacts, SyncFacts
 
 LOADER = 1
 WORKERS = "the DataLoader's workers"

@@ -25,7 +25,7 @@ from .summed_facts import device_of
 from .training_thread import is_native
 
 if TYPE_CHECKING:
-    from ..documents.rank_documents import OptimizerFacts
+    from ..documents.model_documents import OptimizerFacts
     from .recorder import Recorder
     from .steps.step_account import Account
 

@@ -46,7 +46,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     DDP_WITH_UNUSED,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import DdpFacts
+from rn50_advisor.probes.documents.collective_documents import DdpFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     DEFAULT_BUCKET_BYTES,

@@ -38,7 +38,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COMM_WIRE_S,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite
+from rn50_advisor.probes.documents.collective_documents import CollectiveSite
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import largest_model, metrics_s, proven_s, python_calls
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

@@ -30,7 +30,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_BUFFERS_S, COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite, DdpFacts
+from rn50_advisor.probes.documents.collective_documents import CollectiveSite, DdpFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import buffers_s, proven_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

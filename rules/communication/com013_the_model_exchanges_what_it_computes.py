@@ -29,7 +29,7 @@ from rn50_advisor.advisor.model.comm.exchanged_bytes import model_ns
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_MODEL_S, COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite
+from rn50_advisor.probes.documents.collective_documents import CollectiveSite
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import largest_model, model_s, proven_s, python_calls
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

@@ -28,7 +28,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 )
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite, DdpFacts
+from rn50_advisor.probes.documents.collective_documents import CollectiveSite, DdpFacts
 from rn50_advisor.rules.analysis_reading import common, cpu_of_workers_s, model_of
 
 DEFAULT_BUCKET_BYTES = 25 << 20  # DDP's default

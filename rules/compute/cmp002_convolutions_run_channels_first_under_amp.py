@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Model
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_CONV_SHARE, KERNEL_LAYOUT_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import LAYOUT_CHANNELS_FIRST, PRECISION_CAPABILITY
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import LayerFacts
+from rn50_advisor.probes.documents.model_documents import LayerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import computing_s, facts_of, if_computed_faster, layers_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

@@ -28,7 +28,8 @@ from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Setup
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_USUAL_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY, PRECISION_HALF, PRECISION_TF32
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import CudaFacts, LayerFacts, OptimizerFacts
+from rn50_advisor.probes.documents.model_documents import LayerFacts, OptimizerFacts
+from rn50_advisor.probes.documents.rank_documents import CudaFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import (
     ALLOW_TF32,

@@ -21,7 +21,8 @@ from rn50_advisor.advisor.model.measures.input_measures import BATCH_BENCHMARKED
 from rn50_advisor.advisor.model.measures.measure import GpuMeasure
 from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_RUN_DELAY_S, STEP_SAMPLES, STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import ModelFacts, OptimizerFacts, RankFacts
+from rn50_advisor.probes.documents.model_documents import ModelFacts, OptimizerFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of, taken_from
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 

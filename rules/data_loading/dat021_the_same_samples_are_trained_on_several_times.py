@@ -35,7 +35,8 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.probes.documents.loader_documents import RecordedLoader
-from rn50_advisor.probes.documents.rank_documents import LayerFacts, RankFacts
+from rn50_advisor.probes.documents.model_documents import LayerFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.rules.analysis_reading import copies_of_one_model
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 

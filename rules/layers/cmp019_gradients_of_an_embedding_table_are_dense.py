@@ -41,7 +41,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, TABLE_EMPTY_ROWS
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, share
-from rn50_advisor.probes.documents.rank_documents import TableFacts
+from rn50_advisor.probes.documents.model_documents import TableFacts
 from rn50_advisor.rules.analysis_reading import model_of, taken_from
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

@@ -28,7 +28,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import DiscardedGradients
+from rn50_advisor.probes.documents.model_documents import DiscardedGradients
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.layers.backward_work import spared_share

@@ -33,7 +33,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.probes.documents.rank_documents import OptimizerFacts, UnusedGradients
+from rn50_advisor.probes.documents.model_documents import OptimizerFacts, UnusedGradients
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.layers.backward_work import spared_share

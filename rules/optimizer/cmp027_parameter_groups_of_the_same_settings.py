@@ -22,7 +22,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
+from rn50_advisor.probes.documents.model_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, updating_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity

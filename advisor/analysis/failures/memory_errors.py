@@ -21,7 +21,8 @@ from rn50_advisor.advisor.model.gpu.allocator_settings import growing_segments
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.probes.documents.event_documents import PrintedLines
-from rn50_advisor.probes.documents.rank_documents import ExceptionFacts, HeldMemory, ModelFacts, RankFacts
+from rn50_advisor.probes.documents.model_documents import HeldMemory, ModelFacts
+from rn50_advisor.probes.documents.rank_documents import ExceptionFacts, RankFacts
 from rn50_advisor.probes.rank.raised_exceptions import device_named
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"

@@ -25,7 +25,8 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 )
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Series, Table
-from rn50_advisor.probes.documents.rank_documents import CudaFacts, HeldMemory, RankFacts
+from rn50_advisor.probes.documents.model_documents import HeldMemory
+from rn50_advisor.probes.documents.rank_documents import CudaFacts, RankFacts
 
 _MB = 1e6
 _READINGS_MIN = 6  # two for each third

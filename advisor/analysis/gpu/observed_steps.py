@@ -26,7 +26,8 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
     SYNC_LOOKS,
 )
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.documents.rank_documents import CopySite, ModelFacts, RankFacts, SyncFacts, WaitSite
+from rn50_advisor.probes.documents.model_documents import ModelFacts
+from rn50_advisor.probes.documents.rank_documents import CopySite, RankFacts, SyncFacts, WaitSite
 
 _STEPS_SHARE_MIN = 0.5  # of the inspected steps; rarer calls are no part of a usual step
 _HALF = ("bfloat16", "float16")

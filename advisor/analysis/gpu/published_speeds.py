@@ -30,7 +30,8 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.reference.training_speeds import Likeness, SpeedBand, Tier, band, matching, rows, sources
-from rn50_advisor.probes.documents.rank_documents import CudaFacts, ModelFacts, RankFacts
+from rn50_advisor.probes.documents.model_documents import ModelFacts
+from rn50_advisor.probes.documents.rank_documents import CudaFacts, RankFacts
 
 # Number of convolutions and of parameters below the classifier. ResNeXt50 has the same number of convolutions but other parameters.
 _MODELS = {(53, 23_508_032): "resnet50"}

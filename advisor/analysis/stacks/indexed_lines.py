@@ -24,7 +24,8 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_ROWS_S,
 )
 from rn50_advisor.advisor.model.recording import Recording, Source
-from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
+from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 Indexing = Literal["parts", "rows"]

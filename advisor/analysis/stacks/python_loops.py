@@ -50,7 +50,8 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S, STEP_ITERATIONS_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
+from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _Loop = tuple[str, int, str]  # file, line of the loop, function

@@ -36,7 +36,8 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S, STEP_SECOND_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.rank_documents import ModelFacts, RankFacts
+from rn50_advisor.probes.documents.model_documents import ModelFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 from rn50_advisor.probes.rank.layout import LAYER_KINDS_MAX
 

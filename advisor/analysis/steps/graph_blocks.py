@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes
+from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
 
 TIMES_MIN = 8
 NODES_MAX = 400  # of an iteration: eight layers of a transformer have about as many

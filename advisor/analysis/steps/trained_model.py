@@ -11,13 +11,8 @@ from rn50_advisor.advisor.model.measures.pace_measures import PARALLEL_DEVICES, 
 from rn50_advisor.advisor.model.measures.step_measures import TABLE_EMPTY_ROWS
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.peaks.known_models import KnownModel, known_model
-from rn50_advisor.probes.documents.rank_documents import (
-    AutocastFacts,
-    ConvolutionWeights,
-    CudaFacts,
-    OptimizerFacts,
-    RankFacts,
-)
+from rn50_advisor.probes.documents.model_documents import ConvolutionWeights, OptimizerFacts
+from rn50_advisor.probes.documents.rank_documents import AutocastFacts, CudaFacts, RankFacts
 
 _TABLE_LOOKS_MIN = 2  # the first step may be unlike the others
 

@@ -24,7 +24,8 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
-from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
+from rn50_advisor.probes.documents.collective_documents import CollectiveSite
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FACT = "exchange"
 _BUFFERS = "DistributedDataParallel"  # the library of such places; other collectives of DDP's are not recorded as calls

@@ -13,7 +13,7 @@ from ..layout import COLLECTIVE_KINDS
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ...documents.rank_documents import CollectiveSite
+    from ...documents.collective_documents import CollectiveSite
 
 NORM = "SyncBatchNorm"
 BUFFERS = "DistributedDataParallel"  # broadcasts its buffers

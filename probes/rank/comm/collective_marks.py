@@ -25,8 +25,7 @@ from .stream_waits import StreamWaits
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ...documents.collective_documents import TimedCollectives
-    from ...documents.rank_documents import CollectiveSite, DdpFacts
+    from ...documents.collective_documents import CollectiveSite, DdpFacts, TimedCollectives
     from ..recorder import Recorder
 
 WAIT = -1  # kind of a call that waits for an asynchronous one

@@ -9,7 +9,7 @@ from ..facts.process_facts import call_site
 from ..layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
-    from ...documents.rank_documents import DdpFacts
+    from ...documents.collective_documents import DdpFacts
     from ..ring import Ring
 
 _KEYS = (

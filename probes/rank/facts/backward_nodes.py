@@ -19,7 +19,7 @@ from ..signal_exceptions import reraise_signal_exception
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...documents.rank_documents import BackwardNodeClass
+    from ...documents.model_documents import BackwardNodeClass
     from .process_facts import Facts
 
 STEPS = (6, 20, 60)  # in which passes are timed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...documents.code_places import CodePlace
-    from ...documents.rank_documents import DiscardedGradients
+    from ...documents.model_documents import DiscardedGradients
     from .process_facts import Facts
 
 RECORDED = 6  # steps of a window whose passes are followed up

@@ -17,7 +17,7 @@ from .process_facts import call_frames
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...documents.rank_documents import TableFacts
+    from ...documents.model_documents import TableFacts
     from .process_facts import Facts
 
 ELEMENTS_MIN = 200_000  # of a table; calling a sparse update takes as long as a dense one of 50,000

@@ -11,7 +11,7 @@ from .process_facts import frames_from
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ...documents.rank_documents import ModelFacts
+    from ...documents.model_documents import ModelFacts
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
 _MODULES_MAX = 20_000

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ...documents.code_places import CodePlace
-    from ...documents.rank_documents import ConvolutionWeights, HeldMemory, OptimizerFacts
+    from ...documents.model_documents import ConvolutionWeights, HeldMemory, OptimizerFacts
 
     Sum = Literal["elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum"]
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ...documents.code_places import CodePlace
-    from ...documents.rank_documents import AutocastFacts, CudaFacts, LayerFacts, LayerKind, RankFacts
+    from ...documents.model_documents import LayerFacts, LayerKind
+    from ...documents.rank_documents import AutocastFacts, CudaFacts, RankFacts
 
     Inspect = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
 

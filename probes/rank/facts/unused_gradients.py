@@ -20,7 +20,7 @@ from .occasional_observations import OccasionalObservations
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...documents.rank_documents import UnusedGradients
+    from ...documents.model_documents import UnusedGradients
     from .backward_graph import BackwardGraph
     from .precision_facts import CalledModel
     from .process_facts import Facts

@@ -34,8 +34,8 @@ from rn50_advisor.advisor.model.trials import Numbers
 _BETWEEN_BATCHES = {"num_workers", "prefetch_factor", "pin_memory", "multiprocessing_context"}
 _AT_EPOCHS = {"persistent_workers"}  # of no effect between batches
 # Arguments that the object made by the call reads anew at each use.
-_OF_OBJECTS = {"fused", "foreach", "broadcast_buffers", "sparse"}
-_OF_OPTIMIZERS = {"fused", "foreach"}
+_OF_OBJECTS = {"fused", "foreach", "broadcast_buffers", "forward_sync_buffers", "sparse"}
+_REPLACED = {"fused", "foreach", "broadcast_buffers"}
 _SYNCHRONISING = "convert_sync_batchnorm"
 # Settings that the recorder can take back, by the name of the call, or by the place of the attribute.
 _UNDONE = {
@@ -171,7 +171,7 @@ def _can_exchange(change: CallChange) -> bool:
     names = {name for name, _ in change.arguments} - _AT_EPOCHS
     if change.callable == "DataLoader":
         return not change.without and bool(names) and names <= _BETWEEN_BATCHES
-    return bool(names) and names <= _OF_OBJECTS and set(change.without) <= _OF_OPTIMIZERS
+    return bool(names) and names <= _OF_OBJECTS and set(change.without) <= _REPLACED
 
 
 def _can_be_made_later(statement: Invocation | Assignment) -> bool:

@@ -36,6 +36,7 @@ class DdpFacts(CodePlace, total=False):
     buffer_bytes: Whole
     norm_buffers: Whole
     norm_buffer_bytes: Whole
+    has_forward_sync: bool  # it has `forward_sync_buffers`, as newer torch has
     bucket_bytes: list[Whole]
     searched_iterations: Whole
     iterations_with_unused: Whole

@@ -11,7 +11,9 @@ never change, and all ranks have had them since the wrapper was made.
 Evidence: the time in the broadcasts on the rank that waits least, so that waiting for a late rank is not counted;
 the bytes of the buffers.
 
-Fix: `broadcast_buffers=False` where the model is wrapped. Buffers that training changes then remain each rank's own:
+Fix: `forward_sync_buffers=False` where the model is wrapped; where torch has no such argument, `broadcast_buffers=False`, with which
+torch from 2.1 on does not broadcast them when the model is wrapped either (pytorch#111138): where only rank 0 loads a
+checkpoint, or ranks make random tables with seeds of their own, load or broadcast the buffers once. Buffers that training changes then remain each rank's own:
 batch norm's statistics differ a little between the ranks, and an evaluation uses those of its rank. Where that matters,
 broadcast the statistics before an evaluation, or on GPUs take SyncBatchNorm.
 
@@ -50,6 +52,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     at = Where(site["file"], site["line"]) if site.get("file") else None
     sent = next((found for found in _models(a) if at and at == Where(found["file"], found["line"])), DdpFacts())
     of_norms = sent.get("norm_buffer_bytes", 0) > _NORMS_SHARE * sent.get("buffer_bytes", 0)
+    later = any(found.get("has_forward_sync") for found in _models(a))
+    option = "forward_sync_buffers" if later else "broadcast_buffers"
+    more = (
+        ", and broadcast the statistics before an evaluation" if sent.get("norm_buffers") else "",
+        "" if later else "  # nor does it send them at the start: load the same buffers on each rank",
+    )
     best, worst = (model.step_if({}, wire_s=a.value(COMM_WIRE_S) - share * held) for share in (1.0, 1.0 - _LEFT_MAX))
     return Finding(
         rule=RULE.id,
@@ -70,11 +78,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix.of(
-                f"broadcast_buffers=False: {_NORMS_DIFFER if sent.get('norm_buffers') else _TABLES_ARE_ALIKE}",
-                CallChange.of("DistributedDataParallel", broadcast_buffers=False),
+                f"{option}=False: {_NORMS_DIFFER if sent.get('norm_buffers') else _TABLES_ARE_ALIKE}",
+                CallChange(
+                    "DistributedDataParallel", ((option, False),), without=("broadcast_buffers",) if later else ()
+                ),
                 at,
                 "one line",
-                more=", and broadcast the statistics before an evaluation" if sent.get("norm_buffers") else "",
+                more="".join(more),
             ),
         ),
         saving=model.saving(

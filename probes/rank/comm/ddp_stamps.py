@@ -53,6 +53,7 @@ class DdpStamps:
         options = cast("DdpFacts", {key: data[key] for key in _OPTIONS if key in data})
         options["file"], options["line"] = call_site()
         options["device"] = _device(model)
+        options["has_forward_sync"] = hasattr(model, "forward_sync_buffers")
         _describe_buffers(options, getattr(model, "named_module_buffers", {}) if data.get("broadcast_buffers") else {})
         options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
         current = self._model() if self._model is not None else None

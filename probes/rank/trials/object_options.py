@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 _IMPLEMENTATIONS = ("fused", "foreach")
 # By the class of the objects, the arguments of its constructor that are attributes, read anew at each use.
-_ATTRIBUTES = {"DistributedDataParallel": ("broadcast_buffers",), "Embedding": ("sparse",), "EmbeddingBag": ("sparse",)}
+_ATTRIBUTES = {
+    "DistributedDataParallel": ("broadcast_buffers", "forward_sync_buffers"),
+    "Embedding": ("sparse",),
+    "EmbeddingBag": ("sparse",),
+}
 _CONVERSION = "convert_sync_batchnorm"  # its removal concerns the norms that it makes
 _OBJECTS_MAX = 10_000
 _ONLY_BY_RESTART = "only by a restart: %s"

@@ -157,6 +157,10 @@ def test_a_batch_is_changed_for_who_asks_for_it() -> None:
         (CallChange.of("AdamW", fused=True, lr=0.1), False),
         (CallChange("AdamW", (("fused", True),), without=("weight_decay",)), False),
         (CallChange.of("DistributedDataParallel", broadcast_buffers=False), True),
+        (
+            CallChange("DistributedDataParallel", (("forward_sync_buffers", False),), without=("broadcast_buffers",)),
+            True,
+        ),
         (CallChange.of("Embedding", sparse=True), True),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from comm_rule_cases import wrapped
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Where
+from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, rank
@@ -57,6 +58,15 @@ def test_constant_tables_are_alike_anyway() -> None:
     finding = found("COM012", com012())
     assert "identical on all ranks" in finding.fixes[0].title and "batch norm" not in finding.title
     assert (finding.evidence[1].value, finding.evidence[1].note) == (70.0, "in 12 buffers")
+
+
+def test_where_torch_can_the_buffers_are_still_sent_once_at_the_start() -> None:
+    earlier, later = (found("COM012", com012(has_forward_sync=there)).fixes[0] for there in (False, True))
+    assert "broadcast_buffers=False)  # nor does it send them at the start" in earlier.change
+    assert "forward_sync_buffers=False)" in later.change and "start" not in later.change
+    assert later.call == CallChange(
+        "DistributedDataParallel", (("forward_sync_buffers", False),), without=("broadcast_buffers",)
+    )
 
 
 @pytest.mark.parametrize(("norms", "title"), [(69_000_000, "batch norm statistics"), (1_000_000, "buffer broadcast")])

@@ -249,7 +249,10 @@ def test_the_buffers_that_are_sent_are_weighed_and_those_of_batch_norm_apart():
     assert (plain["synced_buffers"], plain["buffer_bytes"]) == (0, 0), "DDP does not broadcast them"
     told = model._get_ddp_logging_data
     model._get_ddp_logging_data = lambda: {**told(), "broadcast_buffers": 1}
+    assert plain["has_forward_sync"] is False
+    model.forward_sync_buffers = True
     options = DdpStamps().register(model)
+    assert options["has_forward_sync"] is True
     assert [options[name] for name in ("synced_buffers", "buffer_bytes", "norm_buffers", "norm_buffer_bytes")] == [
         *(3, 440, 2, 40),
     ]

@@ -128,7 +128,7 @@ def _show(
         from rn50_advisor.advisor.tui.report_source import LiveSource
 
         source = LiveSource(folder, diagnosis=diagnosis)
-        app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder))
+        app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder), run=folder)
         signals.leave = lambda: app.exit("stopped")
         return "stopped" if signals.received else app.run()
     except Exception as error:  # noqa: BLE001 - a broken screen must not take the job with it

@@ -51,7 +51,7 @@ def screen_of(path: Path, screen: type[AdvisorApp], *, speed: float | None = Non
     meta = read_job(path, recent_steps=1).meta
     live = speed is None and is_live(meta, now_unix_s=time.time())
     source: ReportSource = LiveSource(path) if live else ReplayedRun(path, speed=speed or 1.0)
-    return screen(source, title=meta.name or path.name, save=saver(path))
+    return screen(source, title=meta.name or path.name, save=saver(path), run=path)
 
 
 def is_live(meta: Meta, *, now_unix_s: float) -> bool:

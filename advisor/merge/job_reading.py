@@ -13,6 +13,7 @@ from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME
 from rn50_advisor.advisor.store.run_bundle import SUFFIX, is_bundle, unpack_bundle
 from rn50_advisor.advisor.store.run_folders import list_runs, not_read, path_of, resolve_run
 from rn50_advisor.advisor.store.run_reader import read_recording
@@ -91,10 +92,22 @@ def _with_sent(run: Path, shown_as: Path, recent_steps: int | None, beginning: b
 
 
 def written_files(path: Path) -> list[Path]:
-    """Files that change on disk while the job in `path` is recorded."""
+    """Files that change on disk while the job in `path` is recorded, and when its fixes were tried."""
     runs = runs_in(path) if _is_folder_of_runs(path) else [path]
     files = [run / name for run in runs if run.is_dir() for name in (FILE_NAME, INBOX_NAME)] or [path]
-    return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal")]
+    trials = [run / TRIED_NAME for run in runs if run.is_dir()]
+    return [*(file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal")), *trials]
+
+
+def own_folder(path: Path) -> Path | None:
+    """The folder of the one run that `read_job` reads in `path`; None for a bundle, for traces, and for several runs of one job."""
+    if path.is_dir() and _is_folder_of_runs(path):
+        runs = runs_in(path)
+        path, *others = newest_job(runs, path) if runs else [path]
+        return path if not others and (path / FILE_NAME).is_file() else None
+    if path.is_dir():
+        return path
+    return path.parent if path.name == FILE_NAME else None
 
 
 def read_nodes(paths: Iterable[Path], *, recent_steps: int | None = None) -> Recording:

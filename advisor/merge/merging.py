@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.steps.attribution import account
@@ -97,7 +98,9 @@ def _over(node: Node) -> bool:
 
 def _joined(nodes: Sequence[Node]) -> Recording:
     own = [node.recording for node in nodes]
-    tables = {name: {rank: rows for r in own for rank, rows in getattr(r, name).items()} for name in TABLES}
+    tables: dict[str, Any] = {
+        name: {rank: rows for r in own for rank, rows in getattr(r, name).items()} for name in TABLES
+    }
     return replace(
         own[0],
         meta=_meta(nodes),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.trials import Tried
 from rn50_advisor.probes.documents.event_documents import KINDS, EventDocument
 from rn50_advisor.probes.documents.loader_documents import PartName
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
@@ -135,6 +136,7 @@ class Recording:
     events: tuple[AnyEvent, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
     sources: tuple[Source, ...] = ()
+    tried: Tried | None = None  # fixes of this run, tried after it
     # by rank: phase, step, since_ns; as last seen
     positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
     # one per host of a merged job on several hosts; empty for a job on one host

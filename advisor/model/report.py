@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
 from rn50_advisor.advisor.model.history import History
 from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.trials import Tried
 
 SCHEMA = "rn50-advisor/report/1"
 
@@ -267,6 +268,7 @@ class Report:
     worker_curve: WorkerCurve | None = None
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty for a job on one host
     history: History | None = None  # for screens and plots of this advisor; not exported
+    tried: Tried | None = None  # fixes of the run, tried after it; a contract of its own, `rn50-advisor/try/1`
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
@@ -292,7 +294,7 @@ _INTERNAL: Mapping[type, tuple[str, ...]] = {
     Evidence: ("form", "gpu"),
     Fix: ("call", "options", "typed", "gpus"),
     GpuStrip: ("host",),
-    Report: ("history",),
+    Report: ("history", "tried"),
 }
 
 

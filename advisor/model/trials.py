@@ -8,6 +8,7 @@ trials[]     {rule, title, knob, predicted: {likely: number|null, lo, hi}|null, 
 best         the rule of the fix with the largest gain|null
 together     ratio|null      all that were faster, at once
 took_s, notes[]
+run          {started_unix_s}|null      the run that it is kept with
 ```
 A ratio is {speedup, lo, hi, pairs}: the speed with the change over the speed without, its interval, and the number of comparisons.
 """
@@ -96,6 +97,7 @@ class Tried:
     together: MeasuredSpeedup | None = None  # all winners at once
     took_s: float = 0.0
     notes: tuple[str, ...] = ()  # what was held back from the job, and what could not be
+    run_started_unix_s: float | None = None  # identifies the run that the trials are kept with
 
     @property
     def best(self) -> Trial | None:
@@ -113,6 +115,7 @@ class Tried:
             "together": self.together.as_json() if self.together else None,
             "took_s": self.took_s,
             "notes": list(self.notes),
+            "run": None if self.run_started_unix_s is None else {"started_unix_s": self.run_started_unix_s},
         }
 
 
@@ -129,6 +132,7 @@ def from_json(document: Mapping[str, Any]) -> Tried:
             _measured(document["together"]),
             float(document["took_s"]),
             tuple(map(str, document["notes"])),
+            float(run["started_unix_s"]) if (run := document.get("run")) else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a damaged result of try: {type(error).__name__}: {error}") from error

@@ -21,7 +21,7 @@ from rn50_advisor.advisor.model.input.sample_cost import sample_table
 from rn50_advisor.advisor.model.opportunities import gpus_used, split
 from rn50_advisor.advisor.model.report import SCHEMA, Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.model.wording import stage_words
+from rn50_advisor.advisor.model.wording import stage_words, trial_words
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.report import (
     DATA_LIMIT,
@@ -150,6 +150,7 @@ def templates() -> Environment:
         fmt=fmt,
         phrases=phrases,
         stage_words=stage_words,
+        trial_words=trial_words,
         surroundings=surroundings,
         command_line=inert_text.command_line,
         phase_class=charts.phase_class,

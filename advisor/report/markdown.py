@@ -7,6 +7,7 @@ from rn50_advisor.advisor.model.forecast.worker_curve import KNEE_WORDS
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording import stage_words
+from rn50_advisor.advisor.model.wording.trial_words import BY_TRY
 from rn50_advisor.advisor.report import (
     fact_tables,
     inert_text,
@@ -154,6 +155,8 @@ def _finding(report: Report, finding: Finding) -> list[str]:
         basis = f" ({_text(finding.saving.basis)})" if finding.saving and finding.saving.basis else ""
         saved = f"; {_text(saved)}" if (saved := phrases.saved(report, finding)) else ""
         out += ["", f"**Predicted gain:** {_text(gain)}{basis}{saved}"]
+    if tried := phrases.by_try(report, finding):
+        out += ["", f"**{BY_TRY.capitalize()}:** {_text(tried)}"]
     if finding.evidence:
         out += ["", "<details><summary>Evidence</summary>", "", *_evidence(finding), "", "</details>"]
     if explained := phrases.explained_findings(report, finding):

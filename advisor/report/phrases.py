@@ -21,7 +21,7 @@ from rn50_advisor.advisor.model.report import (
     Report,
     State,
 )
-from rn50_advisor.advisor.model.wording import check_words, gain_words, stage_words
+from rn50_advisor.advisor.model.wording import check_words, gain_words, stage_words, trial_words
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
@@ -153,6 +153,11 @@ def saved_in_run(one: Opportunity, gpus: int) -> str:
     low, high = (fmt.number(hours) for hours in one.gpu_hours)
     hours = f"up to {high}" if low_s <= 0 else low if low == high else f"{low}–{high}"
     return f"{text}, {hours} GPU-hours on {fmt.counted(gpus, 'GPU')}"
+
+
+def by_try(report: Report, finding: Finding) -> str:
+    """What `try` has measured of the finding's fix on this job; empty if it was not tried."""
+    return trial_words.of_finding(report.tried, finding)
 
 
 def saved(report: Report, finding: Finding) -> str:

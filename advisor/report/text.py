@@ -8,6 +8,7 @@ from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report, State
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording import stage_words
+from rn50_advisor.advisor.model.wording.trial_words import BY_TRY
 from rn50_advisor.advisor.report import (
     fact_tables,
     inert_text,
@@ -252,6 +253,8 @@ def _finding(report: Report, finding: Finding, bullet: str) -> list[Line]:
         out += styled_lines.wrapped("gain      ", gain + basis, indent=indent, most=4)
     if saved := phrases.saved(report, finding):
         out += styled_lines.wrapped("          ", saved, indent=indent, most=2)
+    if tried := phrases.by_try(report, finding):
+        out += styled_lines.wrapped("          ", f"{BY_TRY}: {tried}", indent=indent, most=2)
     return out
 
 

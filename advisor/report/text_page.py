@@ -8,6 +8,7 @@ from rn50_advisor.advisor.model.opportunities import split
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import fact_rows
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.trial_words import BY_TRY
 from rn50_advisor.advisor.report import inert_text, phrases, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line, Style
 from rn50_advisor.advisor.report.text import SEVERITY_STYLE, STATE_STYLE, speed_line
@@ -133,4 +134,6 @@ def _fix(report: Report, finding: Finding, bullet: str) -> list[Line]:
         out += _wrapped("gain  ", gain, indent=indent, most=2)
     if saved := phrases.saved(report, finding):
         out += _wrapped("      ", saved, indent=indent, most=2)
+    if tried := phrases.by_try(report, finding):
+        out += _wrapped("      ", f"{BY_TRY}: {tried}", indent=indent, most=2)
     return out

@@ -17,7 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, UnreadableTrials, encoded, read_tried
 from rn50_advisor.advisor.store.run_access import find_database, open_database, table_names
+from rn50_advisor.advisor.store.run_summary import read_times
 from rn50_advisor.advisor.store.schema import FILE_NAME, INDEXES, NODES_NAME, OUTPUT_NAME
 from rn50_advisor.advisor.store.secrets.masking import as_json, redact_text
 from rn50_advisor.advisor.store.secrets.secret_lines import MaskedLines
@@ -28,7 +30,7 @@ UNPACKED_BYTES_MAX = 2 << 30  # ten times what retention lets a run grow to
 _MEMBERS_MAX = 16
 _CHUNK_BYTES = 1 << 20
 _READ_BYTES_MAX = 1 << 22
-_WANTED = frozenset({FILE_NAME, NODES_NAME})
+_WANTED = frozenset({FILE_NAME, NODES_NAME, TRIED_NAME})
 
 
 class _Measured(gzip.GzipFile):
@@ -41,7 +43,7 @@ class _Measured(gzip.GzipFile):
 
 
 def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, with_code: bool = False) -> Path:
-    """Writes `<run>.tar.gz` (or `output`): copies of the run file and of other nodes' data, and the output's tail, secrets masked.
+    """Writes `<run>.tar.gz` (or `output`): copies of the run file, other nodes' data and trials, and the output's tail, secrets masked.
 
     The same run gives the same bytes. The job's source files in the run are left out unless `with_code`: fixes in a report of the
     bundle then name file, line and arguments, but have no diff.
@@ -58,6 +60,7 @@ def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, w
                 FILE_NAME: copy.read_bytes(),
                 NODES_NAME: _copy_nodes(folder / NODES_NAME, Path(temporary) / NODES_NAME),
                 OUTPUT_NAME: _output_tail(folder / OUTPUT_NAME),
+                TRIED_NAME: _trials(folder, with_code=with_code),
             }
             _write_private(output, lambda file: _pack(file, folder.name, contents), force=force)
     except FileExistsError:
@@ -76,7 +79,10 @@ def is_bundle(path: Path) -> bool:
 
 
 def unpack_bundle(bundle: Path, folder: Path) -> Path:
-    """Unpacks a bundle's run file and other nodes' data into `folder`. Never uses names inside the archive as paths. Raises NotARun."""
+    """Unpacks a bundle's run file, other nodes' data and trials into `folder`. Raises NotARun.
+
+    Never uses names inside the archive as paths.
+    """
     left = UNPACKED_BYTES_MAX
     got: set[str] = set()
     try:
@@ -163,6 +169,15 @@ def _copy_nodes(file: Path, copy: Path) -> bytes:
     except sqlite3.Error:
         return file.read_bytes()
     return copy.read_bytes()
+
+
+def _trials(folder: Path, *, with_code: bool) -> bytes:
+    """Returns the result of `try` that is kept with the run, empty if there is none. A diff shows code of the job."""
+    try:
+        tried = read_tried(folder, read_times(folder).started_unix_s)
+    except (UnreadableTrials, NotARun):
+        return b""
+    return encoded(tried, with_diffs=with_code).encode() if tried else b""
 
 
 def _is_plain(file: Path) -> bool:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -17,8 +17,9 @@ from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, Meta, Process, Recording, Role, Series, Source, Table
 from rn50_advisor.advisor.store.document_checks import DOCUMENTS, misfit
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, UnreadableTrials, read_tried
 from rn50_advisor.advisor.store.replay import cut
-from rn50_advisor.advisor.store.run_access import open_database, table_names
+from rn50_advisor.advisor.store.run_access import find_database, open_database, table_names
 from rn50_advisor.advisor.store.run_bundle import is_bundle, unpack_bundle
 from rn50_advisor.advisor.store.schema import BESIDE, LATER_COLUMNS, RING_TABLES
 from rn50_advisor.advisor.store.typed_rows import (
@@ -40,6 +41,7 @@ from rn50_advisor.probes.rank.layout import FIELDS, SPAN_LABELS
 
 __all__ = ["cut", "read_recording"]
 
+MADE_ANEW = "rn50-advisor try RUN -- COMMAND measures the fixes of the run"
 LIVE_SAMPLES = 200_000  # limit for a live screen, which reads every second: about 0.2 s
 FIRST_SAMPLES = 50_000  # minutes of a node's samples
 FIRST_ROWS = 500  # of each of a rank's tables: the first seconds of most jobs
@@ -90,12 +92,22 @@ def is_whole(recording: Recording) -> bool:
 
 
 def _read(path: Path, shown_path: Path, recent: int | None, beginning: bool) -> Recording:
-    with open_database(path) as db:
+    database = find_database(path)
+    with open_database(database) as db:
         try:
-            return _recording(db, recent, beginning)
+            recording = _recording(db, recent, beginning)
         except (Corrupt, RecursionError, MemoryError) as error:
             why = str(error) or "reading it would need more memory than there is"
             raise NotARun(f"{shown_path} is damaged: {why:.200}") from error
+    return _with_trials(recording, database.parent)
+
+
+def _with_trials(recording: Recording, folder: Path) -> Recording:
+    try:
+        return replace(recording, tried=read_tried(folder, recording.meta.started_unix_s))
+    except UnreadableTrials as why:
+        gap = ProbeGap("trials", "job", f"{TRIED_NAME} beside the run is not shown: {why}", MADE_ANEW)
+        return replace(recording, gaps=(*recording.gaps, gap))
 
 
 def _recording(db: sqlite3.Connection, recent: int | None, beginning: bool) -> Recording:

@@ -20,6 +20,7 @@ from pathlib import Path
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.model.wording.quantities import shorten_path
 from rn50_advisor.advisor.store.database import LOCK_NAME
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, holds_tried
 from rn50_advisor.advisor.store.run_access import check_identity, open_database
 from rn50_advisor.advisor.store.run_summary import SUMMARY_NAME, meta_values, read_summary
 from rn50_advisor.advisor.store.schema import FILE_NAME, NODES_NAME, OUTPUT_NAME
@@ -149,6 +150,8 @@ def _sorted_out(at: int) -> tuple[list[str], list[str]]:
     made = {*last, *_recorded_names(at)}
     if read_summary(_path_of(at)) is not None:
         made.add(SUMMARY_NAME)
+    if holds_tried(_path_of(at)):
+        made.add(TRIED_NAME)
     if _holds_frames(_path_of(at) / NODES_NAME):
         made.update(NODES_NAME + suffix for suffix in _DATABASE_SUFFIXES)
     names = sorted(os.listdir(at))

@@ -26,7 +26,7 @@ UNIX_S_MAX = 253_402_300_799  # the end of the year 9999, where Python's dates e
 _TIME_MAX = 1 << 61  # ns, as in `typed_rows`, which brings numpy
 _BYTES_MAX = 1 << 16
 # Runs are also read on Windows, which has none of these.
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -72,13 +72,18 @@ def summary_of(report: Report, recording: Recording) -> RunSummary:
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
-    """Writes or replaces the summary of the run in `folder`, in one step. Raises OSError."""
-    new = folder / f".{SUMMARY_NAME}-{secrets.token_hex(4)}"
+    """Writes or replaces the summary of the run in `folder`. Raises OSError."""
+    replace_file(folder / SUMMARY_NAME, json.dumps(plain_values(summary)))
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Writes or replaces a file that only its owner can read, in one step. Raises OSError."""
+    new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
     descriptor = os.open(new, _CREATE, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(plain_values(summary), file)
-        new.replace(folder / SUMMARY_NAME)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        new.replace(file)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
@@ -87,7 +92,7 @@ def write_summary(folder: Path, summary: RunSummary) -> None:
 def read_summary(folder: Path) -> RunSummary | None:
     """Returns the summary in this folder; None if there is none, or another file of this name."""
     try:
-        descriptor = os.open(folder / SUMMARY_NAME, _READ)
+        descriptor = os.open(folder / SUMMARY_NAME, READ_FLAGS)
         with os.fdopen(descriptor, "rb") as file:
             found = msgspec.json.decode(file.read(_BYTES_MAX), type=RunSummary)
     except (OSError, msgspec.MsgspecError, RecursionError):

@@ -48,13 +48,15 @@ class Action:
 
 
 ACTIONS = (
-    Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key="1–6"),
+    Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key=f"1–{VIEWS[-1].key}"),
     *(Action("Views", v.key, v.key, f"show_view('{v.id}')", v.what) for v in VIEWS[1:]),
     Action("Views", "tab", "Tab", "app.focus_next", "next pane; arrow and Page keys scroll it", palette=False),
     Action("Views", "question_mark,f1", "?", "help", "this help", "Help"),
     Action("Findings", "n", "n", "next_finding", "next finding"),
     Action("Findings", "p", "p", "previous_finding", "previous finding"),
-    Action("Findings", "y", "y", "copy_fix", "copy the fix: the option to type, or the diff", "Copy"),
+    Action(
+        "Findings", "y", "y", "copy_fix", "copy the fix or the tried change: the option to type, or the diff", "Copy"
+    ),
     Action("Findings", "e", "e", "edit_fix", "open the fix's line in $VISUAL or $EDITOR", "Edit"),
     Action("Findings", "c", "c", "copy_finding", "copy the whole finding as text"),
     Action("Findings", "slash", "/", "filter_rows", "filter findings and ranks; Esc shows all", "Find"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on
@@ -16,7 +17,7 @@ from textual.widgets import ContentSwitcher, OptionList
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.tui.actions import NEEDS, AdvisorCommands, HelpScreen, Needs, bindings
-from rn50_advisor.advisor.tui.fix_actions import copy_fix, edit_fix, open_report
+from rn50_advisor.advisor.tui.fix_actions import copy_change, copy_fix, edit_fix, open_report
 from rn50_advisor.advisor.tui.job_control import JobControl
 from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
@@ -30,13 +31,14 @@ from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
 from rn50_advisor.advisor.tui.panels.tab_bar import ReplayBar, TabBar
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputPanel
+from rn50_advisor.advisor.tui.panels.trial_panel import TrialTable
 from rn50_advisor.advisor.tui.panels.verdict_lines import verdict_finding
 from rn50_advisor.advisor.tui.polling import Poller, words
 from rn50_advisor.advisor.tui.quit_dialog import QuitDialog, SaveReport, ask_and_save
 from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, ReportSource
 from rn50_advisor.advisor.tui.row_filter import FilterLine, keeps_finding
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
-from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, OverTime, Overview, Ranks
+from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, OverTime, Overview, Ranks, Trials
 
 if sys.platform == "win32":
     TerminalDriver = None
@@ -49,6 +51,7 @@ _FOCUS = {
     "machine": "#machine",
     "checks": "#checks",
     "over-time": "#over-time",
+    "trials": "#trial-table",
 }
 
 
@@ -73,8 +76,10 @@ class AdvisorApp(App[str]):
         controls: JobControls | None = None,
         title: str = "",
         save: SaveReport | None = None,
+        run: Path | None = None,
         poll_s: float = 1.0,
     ) -> None:
+        """`run`: where the run lies, for commands that the screen says."""
         super().__init__(driver_class=TerminalDriver)
         self.title = title
         self.source = source
@@ -82,6 +87,7 @@ class AdvisorApp(App[str]):
         self.output = output
         self.job = JobControl(controls) if controls else None
         self.save = save
+        self.run_path = run
         self.report: Report | None = None
         self.selected: str | None = None
         self.needle = ""  # of the filter of findings and ranks
@@ -108,6 +114,7 @@ class AdvisorApp(App[str]):
             yield MachineView(id="machine")
             yield Checks(id="checks")
             yield OverTime(id="over-time")
+            yield Trials(self.run_path, id="trials")
         yield FilterLine(id="filter")
         if self.output:
             yield OutputPane(self.output, id="output")
@@ -221,8 +228,7 @@ class AdvisorApp(App[str]):
         self.base.query_one(TabBar).active = view
         if self.output_mode == "alone":
             self._set_output("closed")
-        first = _FOCUS.get(view)
-        self.base.set_focus(self.base.query_one(first) if first else None)
+        self._focus(view)
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen(self.can))
@@ -273,7 +279,11 @@ class AdvisorApp(App[str]):
         return next(chosen, None) or verdict_finding(self.report)
 
     def action_copy_fix(self) -> None:
-        copy_fix(self, self._chosen())
+        table = self.base.query_one(TrialTable)
+        if table.region and table.is_on_screen:
+            copy_change(self, table.chosen())
+        else:
+            copy_fix(self, self._chosen())
 
     def action_edit_fix(self) -> None:
         edit_fix(self, self._chosen(), self.report)
@@ -304,8 +314,12 @@ class AdvisorApp(App[str]):
         if self.selected not in keys:
             self._select(keys[0] if keys else None)
         if event.left:
-            view = self.base.query_one("#views", ContentSwitcher).current or ""
-            self.base.set_focus(self.base.query_one(_FOCUS[view]) if view in _FOCUS else None)
+            self._focus(self.base.query_one("#views", ContentSwitcher).current or "")
+
+    def _focus(self, view: str) -> None:
+        """Focuses what the arrow keys move in this view, if it is there."""
+        first = self.base.query_one(_FOCUS[view]) if view in _FOCUS else None
+        self.base.set_focus(first if first is not None and first.display else None)
 
     def action_copy_finding(self) -> None:
         findings = in_reading_order(self.report.findings) if self.report else []

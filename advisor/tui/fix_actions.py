@@ -11,6 +11,7 @@ from textual.app import App, SuspendNotSupported
 
 from rn50_advisor.advisor.model.findings import Finding, Fix
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.trials import Trial
 from rn50_advisor.advisor.model.visible_text import in_lines
 from rn50_advisor.advisor.tui.outside_programs import NoProgram, edit, editor_command, open_page
 from rn50_advisor.advisor.tui.panels.verdict_lines import first_fix
@@ -41,6 +42,16 @@ def copy_fix(app: App[Any], finding: Finding | None) -> None:
     text, shown = to_copy(fix)
     app.copy_to_clipboard(text)
     app.notify(unmarked(f"{finding.rule}: copied {shown}"))
+
+
+def copy_change(app: App[Any], trial: Trial | None) -> None:
+    """Copies what one types or edits to keep a change that was tried: its diff, if there is one. `trial` None: none is chosen."""
+    if trial is None:
+        app.notify("Choose one change to copy it.")
+        return
+    text, shown = to_copy(Fix(trial.knob, trial.change, diff=trial.diff))
+    app.copy_to_clipboard(text)
+    app.notify(unmarked(f"{trial.rule}: copied {shown}"))
 
 
 def edit_fix(app: App[Any], finding: Finding | None, report: Report | None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
@@ -20,6 +23,7 @@ from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputPanel
+from rn50_advisor.advisor.tui.panels.trial_panel import TrialAnswer, TrialDetail, TrialTable
 from rn50_advisor.advisor.tui.styles.drawing import labelled
 
 
@@ -81,6 +85,23 @@ class OverTime(VerticalScroll):
         yield PhasesPanel(id="phases")
         yield RankHistoryPanel(id="rank-history")
         yield GpuHistoryPanel(id="gpu-history")
+
+
+class Trials(Vertical):
+    """`run`: where the run lies, if the screen knows."""
+
+    def __init__(self, run: Path | None, *, id: str) -> None:
+        super().__init__(id=id)
+        self._run = run
+
+    def compose(self) -> ComposeResult:
+        yield TrialAnswer(self._run, id="trial-answer")
+        yield TrialTable(id="trial-table")
+        yield TrialDetail(id="trial-detail")
+
+    @on(TrialTable.Chosen)
+    def _chosen(self, event: TrialTable.Chosen) -> None:
+        self.query_one(TrialDetail).choose(event.row)
 
 
 class Checks(VerticalScroll):

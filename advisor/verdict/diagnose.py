@@ -93,6 +93,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
         gpus=analysis.gpus,
         worker_curve=_worker_curve(analysis),
         nodes=analysis.nodes,
+        tried=recording.tried,
     )
 
 

@@ -19,6 +19,7 @@ import click
 from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.model.visible_text import on_one_line
 from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def try_(
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     thresholds = load_config(config)
-    report = diagnose(read_job(resolve_job(run, run_dir)), thresholds) if run else None
+    advised = resolve_job(run, run_dir) if run else None
+    report = diagnose(read_job(advised), thresholds) if advised else None
     with contextlib.ExitStack() as stack:
         for signum in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(signum) != signal.SIG_IGN:  # as under nohup
@@ -154,7 +156,10 @@ def try_(
         trying = Trying(settings, lambda recording: diagnose(recording, thresholds), _tell)
         tried = trying.run(report)
     _keep(tried, trying.torch, trying.device)
+    kept = _keep_with_run(tried, advised) if advised is not None else ""
     result_output.show(tried, result_output.chosen(format_, output), output, document)
+    if kept:
+        _tell(kept)
 
 
 def show_history() -> None:
@@ -173,6 +178,22 @@ def _keep(tried: Tried, torch: str, device: str) -> None:
     file = history_file(os.environ)
     if file is not None:
         keep(past_trials(tried, day=f"{datetime.now():%Y-%m-%d}", torch=torch, device=device), file)
+
+
+def _keep_with_run(tried: Tried, advised: Path) -> str:
+    """Keeps the result beside the run, for its report and its screen. Returns where it is found, or why it could not be kept."""
+    from rn50_advisor.advisor.merge.job_reading import own_folder
+    from rn50_advisor.advisor.store.kept_trials import keep_tried
+
+    folder = own_folder(advised)
+    if folder is None:
+        return on_one_line(f"not kept with {advised}: it is no folder of one run; -o FILE writes the result")
+    try:
+        keep_tried(folder, tried)
+    except (AdvisorError, OSError) as error:
+        why = error.message if isinstance(error, AdvisorError) else error.strerror or error
+        return on_one_line(f"not kept with {folder}: {why}; -o FILE writes the result")
+    return on_one_line(f"kept with the run: rn50-advisor report {folder}, or 7 in rn50-advisor watch {folder}")
 
 
 def refuse_elsewhere(command: Sequence[str]) -> None:

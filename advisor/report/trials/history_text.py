@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rn50_advisor.advisor.model.trials import PastTrial, RuleRecord, rule_records
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording import trial_words
 from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line, Style
-from rn50_advisor.advisor.report.trials import wording
 
 WIDTH = 80
 TRIALS_SHOWN = 40
@@ -54,10 +54,10 @@ def _row(trial: PastTrial) -> list[str]:
     return [
         trial.day,
         inert_text.one_line(trial.rule, 10),
-        inert_text.one_line(wording.fitted(trial.knob, _KNOB_CELLS), _KNOB_CELLS),
-        wording.predicted_range(trial.predicted) + _FORETOLD[trial.is_foretold],
+        inert_text.one_line(trial_words.fitted(trial.knob, _KNOB_CELLS), _KNOB_CELLS),
+        trial_words.predicted_range(trial.predicted) + _FORETOLD[trial.is_foretold],
         f"{fmt.ratio(trial.measured.speedup)}×" if trial.measured else fmt.DASH,
-        " ".join(wording.OUTCOME_WORDS[trial.outcome]),
+        " ".join(trial_words.OUTCOME_WORDS[trial.outcome]),
     ]
 
 

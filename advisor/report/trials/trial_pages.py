@@ -7,6 +7,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.trials import SCHEMA, Outcome, Trial, Tried
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording import trial_words
 from rn50_advisor.advisor.report import inert_text, rendered
 from rn50_advisor.advisor.report.document import (
     Bar,
@@ -23,7 +24,6 @@ from rn50_advisor.advisor.report.document import (
     TableRow,
     Tone,
 )
-from rn50_advisor.advisor.report.trials import wording
 
 WIDTH = 80
 _WIDE = 104  # columns from which on the likely gain stands beside the predicted range
@@ -44,14 +44,14 @@ def render(tried: Tried, format: str) -> str:
 
 def document(tried: Tried, *, width: int = WIDTH) -> Document:
     """`width`: columns of the terminal."""
-    answer = wording.answer(tried)
+    answer = trial_words.answer(tried)
     judged = [trial for trial in tried.trials if trial.outcome != "refused"]
     refused = [trial for trial in tried.trials if trial.outcome == "refused"]
-    glyph, word = wording.OUTCOME_WORDS[answer]
-    headline = wording.headline(tried)
+    glyph, word = trial_words.OUTCOME_WORDS[answer]
+    headline = trial_words.headline(tried)
     lead = [
         Paragraph(text, label, "lead")
-        for label, text in (("speed", wording.speed(tried)), ("", wording.together(tried)))
+        for label, text in (("speed", trial_words.speed(tried)), ("", trial_words.together(tried)))
         if text
     ]
     about = _about(tried)
@@ -95,7 +95,7 @@ def _results(judged: Sequence[Trial], width: int) -> list[Block]:
         Paragraph(_BARS, only=("html",)),
         Bars([_bar(trial) for trial in judged], ""),
         _on_terminal(judged, width),
-        Table(wording.TRIAL_COLUMNS, rows, (0, 1, 4, 5), folded="As a table", only=("md", "html")),
+        Table(trial_words.TRIAL_COLUMNS, rows, (0, 1, 4, 5), folded="As a table", only=("md", "html")),
     ]
 
 
@@ -108,19 +108,19 @@ def _row(trial: Trial) -> list[str]:
     return [
         trial.rule,
         trial.knob,
-        wording.predicted(trial.predicted),
-        wording.measured(trial.measured),
-        wording.outcome(trial),
-        wording.note(trial),
+        trial_words.predicted(trial.predicted),
+        trial_words.measured(trial.measured),
+        trial_words.outcome(trial),
+        trial_words.note(trial),
     ]
 
 
 def _bar(trial: Trial) -> Bar:
     found = trial.measured
-    expected = f"predicted {wording.predicted(trial.predicted)}" if trial.predicted else ""
-    measured = f"measured {wording.interval(found)}" if found else ""
-    basis = " · ".join(part for part in (trial.knob, measured, expected, wording.note(trial)) if part)
-    label = f"{trial.rule} {wording.outcome(trial)}"
+    expected = f"predicted {trial_words.predicted(trial.predicted)}" if trial.predicted else ""
+    measured = f"measured {trial_words.interval(found)}" if found else ""
+    basis = " · ".join(part for part in (trial.knob, measured, expected, trial_words.note(trial)) if part)
+    label = f"{trial.rule} {trial_words.outcome(trial)}"
     if found is None:
         return Bar(label, fmt.DASH, basis)
     return Bar(label, f"{fmt.ratio(found.speedup)}×", basis, found.speedup, found.lo, found.hi, slow=found.hi < 1.0)
@@ -128,30 +128,30 @@ def _bar(trial: Trial) -> Bar:
 
 def _on_terminal(judged: Sequence[Trial], width: int) -> Table:
     """One line a trial, as wide as the terminal; what has to be known stands below it."""
-    expected = wording.predicted if width >= _WIDE else wording.predicted_range
+    expected = trial_words.predicted if width >= _WIDE else trial_words.predicted_range
     columns = [
-        [trial.rule, expected(trial.predicted), wording.measured(trial.measured), wording.outcome(trial)]
+        [trial.rule, expected(trial.predicted), trial_words.measured(trial.measured), trial_words.outcome(trial)]
         for trial in judged
     ]
-    head = [wording.TRIAL_COLUMNS[place] for place in (0, 2, 3, 4)]
+    head = [trial_words.TRIAL_COLUMNS[place] for place in (0, 2, 3, 4)]
     taken = sum(max(len(row[place]) for row in (head, *columns)) + 2 for place in range(len(head)))
     room = max(_KNOB_MIN, width - 4 - taken)
     rows = [
         TableRow(
-            (rule, wording.fitted(trial.knob, room), *rest),
+            (rule, trial_words.fitted(trial.knob, room), *rest),
             _TONES[trial.outcome],
-            [("", wording.note(trial))] if wording.note(trial) else (),
+            [("", trial_words.note(trial))] if trial_words.note(trial) else (),
         )
         for trial, (rule, *rest) in zip(judged, columns, strict=True)
     ]
-    return Table(wording.TRIAL_COLUMNS[:5], rows, (0, 1, 4), text_cell=max(room, 44), only=("text",))
+    return Table(trial_words.TRIAL_COLUMNS[:5], rows, (0, 1, 4), text_cell=max(room, 44), only=("text",))
 
 
 def _changes(tried: Tried) -> list[Section]:
     """What to type or to edit, the largest gain first."""
     sections = []
     room = _DIFFS_CHARS
-    for trial in wording.winners(tried)[:_CHANGES_SHOWN]:
+    for trial in trial_words.winners(tried)[:_CHANGES_SHOWN]:
         blocks: list[Block] = [*_said(trial)]
         blocks.append(CodeLines(trial.change or trial.knob))
         if trial.diff and len(trial.diff) <= room:
@@ -159,14 +159,14 @@ def _changes(tried: Tried) -> list[Section]:
             room -= len(trial.diff)
         elif trial.diff:
             blocks.append(Paragraph("The diff is too long to be shown; it is in the JSON."))
-        title = f"{trial.rule}  {trial.title}: {wording.measured(trial.measured)}"
+        title = f"{trial.rule}  {trial.title}: {trial_words.measured(trial.measured)}"
         sections.append(Section(title, blocks, sentence=True))
     return [Section("What to change", sections)] if sections else []
 
 
 def _said(trial: Trial) -> list[Paragraph]:
     """What to know before one keeps the change."""
-    said = wording.note(trial)
+    said = trial_words.note(trial)
     return [Paragraph(said, kind="lead" if trial.numbers == "accuracy" else "note")] if said else []
 
 

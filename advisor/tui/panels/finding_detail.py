@@ -9,6 +9,7 @@ from textual.content import Content
 from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.visible_text import in_lines
+from rn50_advisor.advisor.model.wording import trial_words
 from rn50_advisor.advisor.model.wording.gain_words import gain
 from rn50_advisor.advisor.model.wording.quantities import (
     DASH,
@@ -51,6 +52,10 @@ def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]
         lines += [Content(""), line(("Gain  ", "bold $text-success"), (first, "bold"))]
         lines += [line((f"      {text}", "bold")) for text in more]
         lines += [line(muted(f"      {text}")) for text in prose(saving.basis, width - 6)]
+    if tried := trial_words.of_finding(report.tried, finding):
+        head, *more = prose(tried, width - 6)
+        lines += [Content(""), line(("Tried ", "bold"), (head, "bold"))]
+        lines += [line((f"      {text}", "bold")) for text in more]
     lines += _evidence(finding.evidence, width)
     lines += _fixes(finding.fixes, width)
     return [*lines, *_relations(finding, report, width)]
@@ -90,15 +95,20 @@ def _fixes(fixes: tuple[Fix, ...], width: int) -> list[Content]:
             lines.append(
                 line("   ", (fit(f"{fix.where.file}:{fix.where.line}", width - 3).rstrip(), "underline $text-primary"))
             )
-        for source in fix.change.splitlines():
-            indent = " " * (len(source) - len(source.lstrip()))
-            for text in prose(source.strip(), width - 5 - len(indent), indent="  ") or [""]:
-                lines.append(line(("   │ ", "$success"), f"{indent}{text}"))
-        lines += _diff(fix.diff or "", width)
+        lines += [*change_lines(fix.change, width), *diff_lines(fix.diff or "", width)]
     return lines
 
 
-def _diff(text: str, width: int) -> list[Content]:
+def change_lines(change: str, width: int) -> list[Content]:
+    lines = []
+    for source in change.splitlines():
+        indent = " " * (len(source) - len(source.lstrip()))
+        for text in prose(source.strip(), width - 5 - len(indent), indent="  ") or [""]:
+            lines.append(line(("   │ ", "$success"), f"{indent}{text}"))
+    return lines
+
+
+def diff_lines(text: str, width: int) -> list[Content]:
     """Cut, not wrapped: a line of code broken in two would be read as two. What is copied has it whole."""
     colours = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}
     rows = [row.expandtabs(4) for row in text.rstrip("\n").split("\n")] if text else []

@@ -29,7 +29,10 @@ VIEWS = (
     View("machine", "4", "Machine", "GPUs and host"),
     View("checks", "5", "Checks", "rules, missing measurements, the advisor's own cost"),
     View("over-time", "6", "Over time", "phases, ranks and GPUs over the run, time lost so far"),
+    View("trials", "7", "Trials", "fixes tried on the job: predicted and measured"),
 )
+
+_FORMS = ("full", "close", "bare")  # of the labels, the first that fits
 
 
 class TabBar(Static):
@@ -40,7 +43,12 @@ class TabBar(Static):
         if report is None:
             return
         not_measured = sum(o.state == "not_measured" for o in report.outcomes) if report.step_time.steps else 0
-        self.counts = (("findings", len(report.findings)), ("ranks", len(report.ranks)), ("checks", not_measured))
+        self.counts = (
+            ("findings", len(report.findings)),
+            ("ranks", len(report.ranks)),
+            ("checks", not_measured),
+            ("trials", len(report.tried.trials) if report.tried else 0),
+        )
 
     def watch_active(self) -> None:
         self._redraw()
@@ -52,16 +60,24 @@ class TabBar(Static):
         self._redraw()
 
     def _redraw(self) -> None:
-        counts = dict(self.counts)
+        shown = [
+            view for view in VIEWS if view.id != "trials" or view.id == self.active or dict(self.counts).get("trials")
+        ]
+        forms = ([self._label(view, form) for view in shown] for form in _FORMS)
+        labels = next((form for form in forms if sum(map(len, form)) <= self.size.width), None)
         parts = []
-        for view in VIEWS:
-            number = f" {counts[view.id]}" if counts.get(view.id) else ""
-            unit = " not measured" if view.id == "checks" and number and self.size.width >= 100 else ""
-            label = f" {view.key} {view.title}{number}{unit} "
-            mark = "▸" if view.id == self.active else " "
+        for view, label in zip(shown, labels or [self._label(view, _FORMS[-1]) for view in shown], strict=True):
             style = "bold reverse" if view.id == self.active else "$foreground 75%"
-            parts.append(Content.from_markup(f"[@click=app.show_view('{view.id}')]{mark}{label}[/]").stylize(style))
+            parts.append(Content.from_markup(f"[@click=app.show_view('{view.id}')]{label}[/]").stylize(style))
         self.update(Content("").join(parts))
+
+    def _label(self, view: View, form: str) -> str:
+        """Its mark, key and title, and the count if there is one: without it and closer where the line is short."""
+        count = dict(self.counts).get(view.id)
+        unit = " not measured" if view.id == "checks" and self.size.width >= 100 else ""
+        number = "" if not count or form == "bare" else f" {count}{unit}" if form == "full" else f"·{count}"
+        mark, room = "▸" if view.id == self.active else " ", " " if form == "full" else ""
+        return f"{mark}{room}{view.key} {view.title}{number}{room}"
 
 
 SLOWEST, FASTEST = 0.125, 1024.0

@@ -15,7 +15,7 @@ from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.merge import job_reading
 from rn50_advisor.advisor.merge.inbox import INBOX_NAME, sent_recordings
-from rn50_advisor.advisor.merge.job_reading import read_job, read_several, resolve_job, written_files
+from rn50_advisor.advisor.merge.job_reading import own_folder, read_job, read_several, resolve_job, written_files
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_bundle import make_bundle
@@ -176,9 +176,19 @@ def test_a_screen_reads_only_the_latest_frames(tmp_path: Path) -> None:
 def test_a_screen_knows_which_files_to_watch(tmp_path: Path, nodes: list[Recording]) -> None:
     folder = write(tmp_path / "runs/a", nodes[0])
     names = {file.name for file in written_files(folder)}
-    assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal"}
+    assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal", "tried.json"}
     assert {file.parent for file in written_files(tmp_path / "runs")} == {folder}
     assert written_files(tmp_path / "b.tar.gz")[0] == tmp_path / "b.tar.gz"
+
+
+def test_trials_are_kept_in_the_folder_of_one_run(tmp_path: Path, nodes: list[Recording]) -> None:
+    first = write(tmp_path / "runs/a", nodes[0])
+    for path in (first, first / "run.sqlite", tmp_path / "runs"):
+        assert own_folder(path) == first
+    write(tmp_path / "runs/b", nodes[1])
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "runs", make_bundle(first, tmp_path / "b.tar.gz"), tmp_path / "empty"):
+        assert own_folder(path) is None
 
 
 def test_traces_of_a_profiler_are_read_like_a_run(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 import report_samples as samples
+import trial_samples
+from hostile_text import DANGEROUS
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import Budget, Capacity
-from rn50_advisor.advisor.report import html, markdown, phrases, render, text
+from rn50_advisor.advisor.report import html, markdown, phrases, render, text, text_page
 
 
 def test_what_the_advisor_costs_in_workers_is_shown_where_it_is_known() -> None:
@@ -176,3 +178,30 @@ def test_unknown_phases_stand_last_and_the_unattributed_always() -> None:
         *("forward", "gap", "unattributed", "own"),
     ]
     assert phrases.phase("input_wait") == "waiting for input" and phrases.phase("own") == "own"
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_a_finding_says_what_was_measured_of_its_fix(format: str) -> None:
+    told = {
+        "text": "measured by try: ",
+        "md": "**Measured by try:** ",
+        "html": '<span class="quiet">Measured by try:</span> ',
+    }
+    words = f"{told[format]}1.52× (1.49–1.56×)"
+    report = replace(samples.bottleneck(), tried=trial_samples.several())
+    assert render(report, format).count(words) == 1
+    assert "easured by try" not in render(samples.bottleneck(), format)
+    assert format != "text" or f"           {words}" in text_page.render(report)
+
+
+def test_the_trials_are_no_part_of_the_reports_contract() -> None:
+    report = replace(samples.bottleneck(), tried=trial_samples.several())
+    assert render(report, "json") == render(samples.bottleneck(), "json")
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_nothing_of_a_strangers_trials_acts(format: str) -> None:
+    trials = tuple(replace(trial_samples.WORKERS, title=bad, reason=bad) for bad in samples.HOSTILE)
+    shown = render(replace(samples.bottleneck(), tried=replace(trial_samples.several(), trials=trials)), format)
+    assert "easured by try" in shown and not DANGEROUS.search(shown)
+    assert format == "text" or ("<script>alert" not in shown and "<img src" not in shown)

@@ -8,19 +8,23 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import trial_samples
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
 from rn50_advisor.advisor.store import run_bundle as bundles
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, keep_tried
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.rank.layout import KIND_STEP
 from store_rows import step_row
+from written_runs import written_run
 
 
 def start_run(folder: Path) -> RunWriter:
@@ -132,6 +136,25 @@ def test_the_output_comes_along_as_its_tail_without_secrets(tmp_path: Path, monk
         lines = output.read().decode().splitlines()
         assert file.getnames() == ["run/run.sqlite", "run/output.log"]
     assert lines == ["login --token ***", "PASSWORD=*** loss=1.5", "y" * 60]
+
+
+@pytest.mark.parametrize("with_code", [False, True])
+def test_trials_come_along_without_secrets_and_their_diffs_only_with_the_code(tmp_path: Path, with_code: bool) -> None:
+    run = written_run(tmp_path / "run")
+    tried = replace(trial_samples.several(), argv=("train.py", "--token", "hunter2"))
+    keep_tried(run, tried)
+    found = read_recording(make_bundle(run, tmp_path / "b.tar.gz", with_code=with_code)).tried
+    assert found is not None and found.argv == ("train.py", "--token", "***")
+    assert [trial.rule for trial in found.trials] == [trial.rule for trial in tried.trials]
+    assert [bool(trial.diff) for trial in found.trials] == [with_code and bool(trial.diff) for trial in tried.trials]
+
+
+def test_what_only_has_the_name_of_trials_stays_out_of_the_bundle(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "run")
+    (tmp_path / "secret").write_text("mine")
+    (run / TRIED_NAME).symlink_to(tmp_path / "secret")
+    with tarfile.open(make_bundle(run, tmp_path / "b.tar.gz")) as file:
+        assert file.getnames() == ["run/run.sqlite"]
 
 
 def test_without_a_name_the_bundle_is_called_after_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trial_samples as samples
 from finished_runs import finished_run, on_database
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import Sample
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, keep_tried
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_PART, KIND_PROFILED, KIND_STEP
 from store_rows import MS, T0_NS, batch_row, look_row, part_row, step_row
+from written_runs import written_run
+
+
+def test_trials_beside_the_run_are_read_with_it_and_those_of_no_advisor_are_named(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "run")
+    assert read_recording(run).tried is None and read_recording(run).gaps == ()
+    keep_tried(run, samples.several())
+    for path in (run, run / "run.sqlite"):
+        tried = read_recording(path).tried
+        assert tried is not None and tried.best == samples.WORKERS
+    (run / TRIED_NAME).write_text("{}")
+    recording = read_recording(run)
+    (gap,) = recording.gaps
+    assert recording.tried is None and TRIED_NAME in gap.reason and "try RUN" in gap.hint
 
 
 def test_tables_and_meta_of_a_newer_minor_version_are_passed_over(tmp_path: Path) -> None:
@@ -83,6 +99,7 @@ def test_the_last_moment_is_the_latest_of_everything(tmp_path: Path) -> None:
 READER = """
 import sys
 from pathlib import Path
+from rn50_advisor.advisor.store.kept_trials import TRIED_NAME, keep_tried
 from rn50_advisor.advisor.store.run_reader import read_recording
 
 seen = 0

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import report_samples as samples
+import trial_samples
 from finished_runs import on_database
 from rn50_advisor.advisor.merge.inbox import Inbox
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.model.recording import happened
+from rn50_advisor.advisor.store.kept_trials import keep_tried
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_removal import is_recorded, removable, remove_run
 from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
@@ -39,6 +41,7 @@ def full_run(folder: Path, **meta: Any) -> Path:
         (folder / name).write_text("")
     output_at(folder, STARTED_S + 9)
     write_summary(folder, summary_of(samples.healthy(), read_recording(folder)))
+    keep_tried(folder, trial_samples.several())
     age(folder)
     return folder
 
@@ -82,7 +85,9 @@ def test_a_file_of_the_users_stays_and_so_does_the_folder(tmp_path: Path) -> Non
     assert (run / "checkpoints" / "run.sqlite").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["nodes.sqlite", "summary.json", "output.log", "deep-rank0.json.gz", "run.lock"])
+@pytest.mark.parametrize(
+    "name", ["nodes.sqlite", "summary.json", "tried.json", "output.log", "deep-rank0.json.gz", "run.lock"]
+)
 def test_a_name_of_ours_proves_nothing(tmp_path: Path, name: str) -> None:
     """A link in the place of our file leads to somebody's; it stays, and so does what it leads to."""
     run = full_run(tmp_path / "run")
@@ -97,7 +102,7 @@ def test_a_name_of_ours_proves_nothing(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "precious").read_text() == "mine" and (run / name).is_symlink()
 
 
-@pytest.mark.parametrize("name", ["nodes.sqlite", "summary.json"])
+@pytest.mark.parametrize("name", ["nodes.sqlite", "summary.json", "tried.json"])
 def test_a_file_with_other_contents_is_the_users(tmp_path: Path, name: str) -> None:
     run = full_run(tmp_path / "run")
     (run / name).write_text('{"accuracy": 0.76}')
@@ -185,7 +190,7 @@ def test_what_is_not_certainly_a_run_is_refused(tmp_path: Path) -> None:
     (empty / "run.sqlite").symlink_to(run / "run.sqlite")
     with pytest.raises(NotARun, match="no plain file"):
         removable(empty)
-    assert len(list(run.iterdir())) == 7
+    assert len(list(run.iterdir())) == 8
 
 
 def test_a_run_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +204,8 @@ def test_a_damaged_run_is_one_all_the_same_but_vouches_for_nothing(tmp_path: Pat
     run = full_run(tmp_path / "run")
     on_database("DROP TABLE steps")(run)
     age(run)
-    assert set(remove_run(removable(run))) == {"deep-77.json", "deep-rank0.json.gz", "output.log"}
+    left = {"deep-77.json", "deep-rank0.json.gz", "output.log", "tried.json"}
+    assert set(remove_run(removable(run))) == left
 
 
 @pytest.mark.parametrize("value", ["'soon'", "'null'", f"'1{'0' * 400}'"])

@@ -14,6 +14,7 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 
 import report_samples as samples
+import trial_samples
 from history_samples import SLICES, eight_gpus, level, with_history
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import Budget, Report, Verdict
@@ -23,7 +24,7 @@ from tui_doubles import Lines, Reports, screen_lines, settle, shown
 
 FOLDER = Path(__file__).with_name("snapshots")
 SNAPSHOT_SIZES = ((80, 24), (120, 36), (200, 56))
-KEYS = {view.id: view.key for view in VIEWS}
+KEYS = {view.id: view.key for view in VIEWS if view.id != "trials"}
 
 
 def one_rank() -> Report:
@@ -111,6 +112,22 @@ async def test_the_views_look_as_they_did(state: str) -> None:
     compare(state, parts)
 
 
+@pytest.mark.parametrize("colours", ["", "-no-colour"])
+async def test_the_trials_look_as_they_did(colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if colours:
+        monkeypatch.setenv("NO_COLOR", "1")
+    parts = []
+    for width, height in SNAPSHOT_SIZES[:2]:
+        for tried in (trial_samples.several(), None):
+            report = replace(samples.bottleneck(), tried=tried)
+            async with shown(Reports(report), (width, height), run=Path("runs/slow")) as (app, pilot):
+                await pilot.press("7")
+                await settle(app, pilot)
+                parts += [f"== {width}x{height} {'trials' if tried else 'without'}", *screen_lines(app)]
+                assert not colours or all(_grey(fore) and _grey(back) for _, fore, back in cells(app, None))
+    compare(f"trials{colours}", parts)
+
+
 def compare(name: str, parts: list[str]) -> None:
     text = "\n".join(parts) + "\n"
     file = FOLDER / f"{name}.txt"
@@ -182,5 +199,5 @@ def _grey(colour: Color | None) -> bool:
 def test_there_is_no_snapshot_of_a_state_that_is_gone_and_all_are_small() -> None:
     files = sorted(FOLDER.iterdir())
     few = [f"{state}-{colours}" for state in SOME_VIEWS for colours in ("no-colour", "16-colours")]
-    assert sorted(file.stem for file in files) == sorted([*STATES, *few])
+    assert sorted(file.stem for file in files) == sorted([*STATES, *few, "trials", "trials-no-colour"])
     assert sum(file.stat().st_size for file in files) < 1_100_000

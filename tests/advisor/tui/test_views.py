@@ -30,6 +30,7 @@ async def test_what_the_ranks_exchange_stands_below_them_where_there_is_room(siz
         ("machine", {"gpus", "deep", "host"}),
         ("checks", {"outcomes", "gaps", "overhead", "loaders", "run"}),
         ("over-time", {"time-lost", "phases", "rank-history", "gpu-history"}),
+        ("trials", {"trial-answer", "trial-table", "trial-detail"}),
     ],
 )
 async def test_each_view_has_its_panels(view: str, panels: set[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import report_samples as samples
+import trial_samples
 from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.tui.panels.finding_detail import finding_lines, finding_text
 from tui_doubles import Reports, screen_text, settle, shown
@@ -74,3 +75,11 @@ def test_bare_findings_can_be_shown() -> None:
 @pytest.mark.parametrize("width", [50, 80, 140])
 def test_no_line_is_wider_than_the_pane(width: int) -> None:
     assert max(map(len, text_of(samples.LOADER, width).split("\n"))) <= width
+
+
+def test_what_try_measured_of_the_fix_stands_below_the_predicted_gain() -> None:
+    report = replace(samples.bottleneck(), tried=trial_samples.several())
+    lines = [content.plain.rstrip() for content in finding_lines(report.findings[0], report, 80)]
+    gain = next(place for place, text in enumerate(lines) if text.startswith("Gain "))
+    assert lines.index("Tried 1.52× (1.49–1.56×)") > gain
+    assert not any("Tried" in content.plain for content in finding_lines(report.findings[2], report, 80))

@@ -10,7 +10,7 @@ from tui_doubles import Reports, screen_lines, settle, shown
 async def test_it_has_each_action_once_and_the_palette_on_the_right() -> None:
     async with shown(Reports(samples.running()), (80, 24)) as (app, _):
         last = screen_lines(app)[-1]
-        assert last.startswith(" q Quit  1–6 View  ? Help") and last.endswith("▏^p palette")
+        assert last.startswith(" q Quit  1–7 View  ? Help") and last.endswith("▏^p palette")
         assert last.count("Quit") == 1
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from textual.app import App, ComposeResult
 
 import report_samples as samples
+import trial_samples
 from rn50_advisor.advisor.tui.panels.tab_bar import FASTEST, SLOWEST, VIEWS, ReplayBar, TabBar
 from tui_doubles import Replay, shown
 
@@ -29,7 +32,8 @@ async def test_the_open_view_is_marked_and_the_others_have_their_counts() -> Non
     async with app.run_test(size=(120, 5)) as pilot:
         tabs = app.query_one(TabBar)
         tabs.show(None)
-        assert text(tabs).split() == ["▸", *(word for view in VIEWS for word in (view.key, *view.title.split()))]
+        first = [word for view in VIEWS[:-1] for word in (view.key, *view.title.split())]
+        assert text(tabs).split() == ["▸", *first], "there are no trials"
         tabs.show(samples.running())
         tabs.active = "checks"
         await pilot.pause()
@@ -37,6 +41,26 @@ async def test_the_open_view_is_marked_and_the_others_have_their_counts() -> Non
         assert "2 Findings 3" in shown and "3 Ranks 2" in shown and "▸ 5 Checks 1 not measured" in shown
         tabs.show(samples.young())
         assert "not measured" not in text(tabs), "rules have not looked yet"
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (
+            120,
+            " 1 Overview   2 Findings 3   3 Ranks 2   4 Machine   5 Checks 1 not measured   6 Over time   7 Trials 8 ",
+        ),
+        (80, "▸1 Overview 2 Findings·3 3 Ranks·2 4 Machine 5 Checks·1 6 Over time 7 Trials·8"),
+        (74, "▸1 Overview 2 Findings 3 Ranks 4 Machine 5 Checks 6 Over time 7 Trials"),
+    ],
+)
+async def test_where_the_line_is_short_the_views_stand_closer(width: int, shown: str) -> None:
+    app = Bars(Replay())
+    async with app.run_test(size=(width, 5)) as pilot:
+        tabs = app.query_one(TabBar)
+        tabs.show(replace(samples.bottleneck(), tried=trial_samples.several()))
+        await pilot.pause()
+        assert text(tabs).strip().removeprefix("▸ ") == shown.strip()
 
 
 async def test_a_replay_is_led_within_its_ends_and_speeds() -> None:
@@ -73,7 +97,7 @@ async def test_a_leap_is_a_minute_or_a_fiftieth_of_a_long_run(duration_s: float,
 
 
 def test_every_view_has_a_key_of_its_own() -> None:
-    assert [view.key for view in VIEWS] == ["1", "2", "3", "4", "5", "6"]
+    assert [view.key for view in VIEWS] == ["1", "2", "3", "4", "5", "6", "7"]
     assert len({view.id for view in VIEWS}) == len(VIEWS) == len({view.title for view in VIEWS})
 
 

@@ -1,7 +1,8 @@
-"""Wording of `try`, the same in every output."""
+"""Words for the results of `try`, the same on the screen and in every output."""
 
 from __future__ import annotations
 
+from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Outcome, Predicted, Trial, Tried
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
@@ -12,6 +13,7 @@ OUTCOME_WORDS: dict[Outcome, tuple[str, str]] = {
     "undecided": ("?", "undecided"),
     "refused": ("–", "not tried"),
 }
+BY_TRY = "measured by try"
 TRIAL_COLUMNS = ("rule", "change", "predicted", "measured", "answer", "note")
 NUMBERS_WORDS = {
     "same": "",
@@ -51,6 +53,17 @@ def note(trial: Trial) -> str:
     """Why it is so, and what the change does to the numbers if it is to be kept."""
     kept = NUMBERS_WORDS[trial.numbers] if trial.outcome == "faster" else ""
     return "; ".join(part for part in (trial.reason, kept) if part)
+
+
+def of_finding(tried: Tried | None, finding: Finding) -> str:
+    """What the trial of this finding's fix has measured: `1.52× (1.49–1.56×)`; empty if there was none."""
+    trials = [trial for trial in tried.trials if trial.rule == finding.rule and trial.measured] if tried else []
+    same = [trial for trial in trials if trial.title == finding.title]  # of several findings of one rule
+    trial = next(iter(same or trials), None)
+    if trial is None:
+        return ""
+    answer = "" if trial.outcome == "faster" else OUTCOME_WORDS[trial.outcome][1]
+    return "; ".join(part for part in (measured(trial.measured), answer, note(trial)) if part)
 
 
 def fitted(knob: str, width: int) -> str:
@@ -99,9 +112,13 @@ def together(tried: Tried) -> str:
     found, best = tried.together, tried.best
     if found is None:
         return ""
-    words = f"all {len(winners(tried))} at once: {measured(found)}"
+    words = f"{all_at_once(tried)}: {measured(found)}"
     alone = best.measured.speedup if best and best.measured else 0.0
     return f"{words}, no more than {best.rule} alone" if best and found.speedup <= alone else words
+
+
+def all_at_once(tried: Tried) -> str:
+    return f"all {len(winners(tried))} at once"
 
 
 def speed(tried: Tried) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.piled_hooks import HOOKS_MAX, READINGS_MAX, HookCounts  # noqa: E402
 
 nn = torch.nn
@@ -28,17 +29,6 @@ class Watcher:
 
     def __call__(self, *_: Any) -> None:
         pass
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Job:

@@ -9,20 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts.batch_digests import BATCHES, EVALUATED, STREAM, BatchDigests, EvaluatedDigests  # noqa: E402
 from rn50_advisor.probes.rank.steps.step_account import EVALUATING, TRAINING  # noqa: E402
 from stub_training import Training  # noqa: E402
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Job:

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts.denormal_numbers import (  # noqa: E402
     NUMBERS,
     PLACES,
@@ -20,21 +21,6 @@ from rn50_advisor.probes.rank.layout import DENORMAL_FIELDS  # noqa: E402
 
 TINY = 1e-39
 MOST = PLACES * NUMBERS
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-        self.written = 0
-
-    def write(self) -> None:
-        self.written += 1
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Observations:

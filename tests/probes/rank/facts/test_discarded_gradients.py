@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts import discarded_gradients  # noqa: E402
 from rn50_advisor.probes.rank.facts.discarded_gradients import (  # noqa: E402
     FIRST_STEP,
@@ -22,17 +23,6 @@ from rn50_advisor.probes.rank.facts.discarded_gradients import (  # noqa: E402
 )
 
 WINDOW = RECORDED + SETTLING_MAX
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Job:

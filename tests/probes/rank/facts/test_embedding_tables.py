@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts.embedding_tables import (  # noqa: E402
     ELEMENTS_MIN,
     MADE_MAX,
@@ -20,21 +21,6 @@ from rn50_advisor.probes.rank.facts.embedding_tables import (  # noqa: E402
 
 nn, optim = torch.nn, torch.optim
 ROWS, WIDTH = 5000, 64
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-        self.written = 0
-
-    def write(self) -> None:
-        self.written += 1
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Observations:

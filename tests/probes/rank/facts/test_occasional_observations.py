@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts.occasional_observations import (  # noqa: E402
     COST_TIMES,
     EVERY_NS,
@@ -19,23 +20,13 @@ from rn50_advisor.probes.rank.facts.occasional_observations import (  # noqa: E4
 CLOCK = "rn50_advisor.probes.rank.facts.occasional_observations.perf_counter_ns"
 
 
-class Missed:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.missed: list[str] = []
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
-
-
 class Counted(OccasionalObservations):
     """Reads each optimizer's groups, and finds something in them unless they are empty."""
 
     NAME = "counted"
 
     def __init__(self) -> None:
-        self.paper, self.steps = Missed(), list[int]()
+        self.paper, self.steps = Paper(), list[int]()
         super().__init__(self.paper)  # type: ignore[arg-type]
 
     def _read(self, torch: Any, optimizer: Any, step: int) -> bool:

@@ -10,25 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fact_paper import Paper  # noqa: E402
 from rn50_advisor.probes.rank.facts.precision_facts import CalledModel  # noqa: E402
 from rn50_advisor.probes.rank.facts.unused_gradients import (  # noqa: E402
     GRAPH_STEPS,
     UPDATED_MAX,
     UnusedGradientWatch,
 )
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.missed: list[str] = []
-
-    def write(self) -> None: ...
-
-    def miss(self, what: str) -> None:
-        self.missed.append(what)
 
 
 class Job:

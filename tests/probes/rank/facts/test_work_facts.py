@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 
+from fact_paper import Paper
 from rn50_advisor.probes.rank.facts.work_facts import CHANGES_MAX, CONFIRMED, EVERY_NS, Work
 from rn50_advisor.probes.rank.layout import WORK_FIELDS
 from rn50_advisor.probes.rank.recorder import Recorder
-
-
-class Paper:
-    """Stands in for the facts."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.written = 0
-
-    def write(self) -> None:
-        self.written += 1
 
 
 class Parameter:

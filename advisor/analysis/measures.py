@@ -34,20 +34,20 @@ from rn50_advisor.advisor.analysis.input.transforms import sample_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
-from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_values
-from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
-from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_values
-from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import timed_backward_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_values, independent_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_values, second_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_values, repeated_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
-from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
-from rn50_advisor.advisor.analysis.stacks.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
-from rn50_advisor.advisor.analysis.stacks.python_loops import element_values, independent_values
-from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values, second_values
-from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_values, repeated_values
-from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
-from rn50_advisor.advisor.analysis.stacks.text_lines import text_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.denormal_shares import denormal_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values, evaluation_start_values

@@ -36,21 +36,21 @@ from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
-from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_lines
-from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
-from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_lines
-from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_lines, independent_loops
+from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_lines, second_computations
+from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_lines, repeated_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
-from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_lines
-from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
-from rn50_advisor.advisor.analysis.stacks.python_loops import element_lines, independent_loops
-from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines, second_computations
-from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_lines, repeated_lines
-from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
-from rn50_advisor.advisor.analysis.stacks.text_lines import text_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
 from rn50_advisor.advisor.analysis.steps.hook_growth import piled_hooks

@@ -16,9 +16,11 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profi
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import loop_apart
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
+    CodeLine,
     SeenStack,
     in_forward,
     inner,
+    line_of,
     lines_to,
     place_of,
     profiles_by_rank,
@@ -93,16 +95,16 @@ def forward_lines(recording: Recording) -> tuple[HotLine, ...]:
     """For each rank's profile the innermost of the user's lines, or of their loops, with most of the samples in the forward pass."""
     found = []
     for _, profile in profiles_by_rank(recording):
-        lines, depths, leaves = Counter[tuple[str, int, str]](), dict[tuple[str, int, str], tuple[int, bool]](), {}
+        lines, depths, leaves = Counter[CodeLine](), dict[CodeLine, tuple[int, bool]](), {}
         whole = 0
         rows = user_rows(profile)
         backwards = lines_to(rows, starts_backward)
         for row in (row for row in rows if in_forward(row["frames"])):
             whole += row["count"]
             users = [frame for frame in reversed(inner(row["frames"])) if is_user_file(frame["file"])]
-            of_row = dict[tuple[str, int, str], tuple[int, bool]]()
+            of_row = dict[CodeLine, tuple[int, bool]]()
             for depth, frame in enumerate(users):
-                of_row[frame["file"], frame["line"], frame["function"]] = depth, True
+                of_row[line_of(frame)] = depth, True
                 around = frozenset(backwards.get(place_of(frame), ()))
                 if (loop := loop_apart(recording.sources, frame["file"], frame["line"], around)) is not None:
                     of_row.setdefault((frame["file"], loop, frame["function"]), (depth, False))
@@ -121,10 +123,10 @@ def computing_functions(recording: Recording) -> tuple[HotLine, ...]:
     """The user's functions by their own operations on CPUs, longest first, each with its most frequent line; `share`: of all samples."""
     on_gpu = ranks_on_gpus(recording)
     samples = sum(profile["looks"] for rank, profile in profiles_by_rank(recording) if rank not in on_gpu)
-    functions, lines = Counter[tuple[str, str]](), Counter[tuple[str, int, str]]()
+    functions, lines = Counter[tuple[str, str]](), Counter[CodeLine]()
     for user, count in _own_operations(recording, on_gpu) if samples >= LINE_SAMPLES_MIN else ():
         functions[user["file"], user["function"]] += count
-        lines[user["file"], user["line"], user["function"]] += count
+        lines[line_of(user)] += count
     found = []
     for (file, function), count in functions.most_common(_FUNCTIONS_MAX):
         line = max((key for key in lines if (key[0], key[2]) == (file, function)), key=lambda key: lines[key])

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.analysis.stacks.after_update import (
 )
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import tensor_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CodeLine,
     Frames,
     Place,
     UsersStack,
@@ -24,6 +25,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     between_steps,
     called,
     inner,
+    line_of,
     place_of,
     savers_and_paths,
     user_rows,
@@ -74,12 +76,12 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
     Single samples come with a known phase; from profiles, the samples that `between_steps` yields count. Lines that are needed between
     backward and update are left out.
     """
-    found: Counter[tuple[str, int, str]] = Counter()
+    found: Counter[CodeLine] = Counter()
     savers, trainers = _saving_and_training_functions(recording)
-    leaves: dict[tuple[str, int, str], str] = {}
-    callers: dict[tuple[str, int, str], Counter[str]] = {}
-    outputs: Counter[tuple[str, int, str]] = Counter()
-    collectors = set[tuple[str, int, str]]()
+    leaves: dict[CodeLine, str] = {}
+    callers: dict[CodeLine, Counter[str]] = {}
+    outputs: Counter[CodeLine] = Counter()
+    collectors = set[CodeLine]()
     needed = needed_lines(recording)
     saving = 0
     for count, row in _samples(recording, savers, without_loader):
@@ -87,7 +89,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
             saving += count
             continue
         user, frames = row["user"], row["frames"]
-        key = (user["file"], user["line"], user["function"])
+        key = line_of(user)
         if key[:2] in needed:
             continue
         found[key] += count

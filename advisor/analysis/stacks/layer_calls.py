@@ -12,6 +12,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     called,
     in_forward,
     inner,
+    line_of,
     place_of,
     profiles_by_rank,
     user_rows,
@@ -68,7 +69,7 @@ def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
         at = next((n for n, frame in enumerate(frames) if _is_loss(frame)), len(frames))
         user = next((frame for frame in frames[at:] if is_user_file(frame["file"])), None)
         if user is not None:
-            calls.append(((user["file"], user["line"], user["function"]), _LOSS, count))
+            calls.append((line_of(user), _LOSS, count))
     return longest(recording, calls)
 
 

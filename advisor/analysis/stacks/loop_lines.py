@@ -23,10 +23,12 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     TORCH,
     CallPaths,
+    CodeLine,
     Place,
     SeenStack,
     call_paths,
     inner,
+    line_of,
     lines_to,
     place_of,
     profiles_by_rank,
@@ -90,7 +92,7 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
         recording,
         (
             (
-                (frame["file"], frame["line"], frame["function"]),
+                line_of(frame),
                 "" if row["frames"][0] == frame else place(row["frames"][0]),
                 count,
             )
@@ -174,10 +176,10 @@ def step_rows(recording: Recording) -> Iterator[tuple[int, CallPaths, SeenStack,
                 yield rank, paths, row, count
 
 
-def longest(recording: Recording, found: Iterable[tuple[tuple[str, int, str], str, int]]) -> tuple[HotLine, ...]:
+def longest(recording: Recording, found: Iterable[tuple[CodeLine, str, int]]) -> tuple[HotLine, ...]:
     """The five longest lines of all ranks. `found`: (file, line, function), the innermost function if it is another one, samples."""
     samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
-    lines, leaves = Counter[tuple[str, int, str]](), dict[tuple[str, int, str], Counter[str]]()
+    lines, leaves = Counter[CodeLine](), dict[CodeLine, Counter[str]]()
     for line, leaf, count in found:
         lines[line] += count
         leaves.setdefault(line, Counter())[leaf] += count

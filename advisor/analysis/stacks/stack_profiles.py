@@ -50,6 +50,11 @@ LINE_SAMPLES_MIN = 100
 
 Frames = Sequence[StackFrame]
 Place = tuple[str, str]  # file, function
+CodeLine = tuple[str, int, str]  # file, number, function
+
+
+def line_of(frame: StackFrame) -> CodeLine:
+    return frame["file"], frame["line"], frame["function"]
 
 
 class UsersStack(TypedDict):

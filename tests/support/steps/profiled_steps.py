@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from recordings import FIRST_STEP_NS, plan, recording
@@ -16,19 +17,24 @@ TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
 FETCHER = ("_MapDatasetFetcher.fetch", f"{LIBRARY}/torch/utils/data/_utils/fetch.py", 50)
 
 
-def looks(count: int, *calls: Call, **more: Any) -> Any:
-    """A number of stack samples; calls from the outermost one inwards."""
+def looks(count: int, *calls: Call, text: str = "", known: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """A number of stack samples; calls from the outermost one inwards. `text`, `known`: of the user's line."""
     frames = [
         {"function": name, "file": file, "line": at} for name, file, at in reversed((("<module>", SCRIPT, 90), *calls))
     ]
     user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": ""}, **more}
+    return {"count": count, "frames": frames, "user": {**user, "text": text, **(known or {})}, **more}
+
+
+def profile(*rows: Any, rank: int = 0, outside_share: float = 0.0) -> Event:
+    samples = sum(row["count"] for row in rows)
+    data = {"outside_share": outside_share, "looks": samples, "stacks": list(rows)}
+    return Event(FIRST_STEP_NS, "profile", 100 + rank, rank, data)
 
 
 def profiled(*rows: Any, source: str, model: int, backward: int, **more: Any) -> Analysis:
     """Half of the samples are in the backward pass, and what the rows leave of the rest is in the model; both at these lines of `train`."""
     rest = looks(200 - sum(row["count"] for row in rows), ("train", SCRIPT, model), MODULE)
-    stacks = [*rows, looks(200, ("train", SCRIPT, backward), TENSOR), rest]
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
+    event = profile(*rows, looks(200, ("train", SCRIPT, backward), TENSOR), rest)
     given = {"sources": (Source(SCRIPT, "", source),), "facts": {100: {}}, **more}
     return analyse(recording({0: plan(60, forward=60)}, events=(event,), **given))

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, plan, recording
+import profiled_steps
+from profiled_steps import LIBRARY, SCRIPT, TENSOR, Call
+from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Event, Source
@@ -15,23 +17,17 @@ from rn50_advisor.advisor.verdict.rule_engine import judge
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER
 from rn50_advisor.rules.registry import all_rules
 
-SCRIPT, TORCH = "/job/train.py", "/env/site-packages/torch"
+TORCH = f"{LIBRARY}/torch"
 SLICE, FORWARD, BACKWARD, UPDATE, LOG = 20, 22, 24, 25, 26
 MODULE = ("_call_impl", f"{TORCH}/nn/modules/module.py", 1790)
-TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
 ENGINE = ("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1100)
 OPTIMIZER = ("Optimizer.profile_hook_step.<locals>.wrapper", f"{TORCH}/optim/optimizer.py", 550)
 WRITES = ("emit", "/usr/lib/python3.11/logging/__init__.py", 1100)
 
-Call = tuple[str, str, int]
 
-
-def row(count: int, line: int, *inner: Call, text: str = "") -> dict[str, Any]:
+def row(count: int, line: int, *inner: Call, text: str = "") -> Any:
     """A number of stack samples at a line of the loop and its calls, outermost first."""
-    calls = [*reversed(inner), ("main", SCRIPT, line), ("<module>", SCRIPT, 90)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": text}}
+    return profiled_steps.looks(count, ("main", SCRIPT, line), *inner, text=text)
 
 
 LOOP = (row(30, SLICE), row(90, FORWARD, MODULE), row(120, BACKWARD, TENSOR, ENGINE))
@@ -40,10 +36,7 @@ CHUNK = {"input_wait": 0, "forward": 60, "backward": 30, "optimizer": 10, "forwa
 
 
 def profile(*rows: dict[str, Any], rank: int = 0) -> Event:
-    looks = sum(each["count"] for each in rows)
-    return Event(
-        FIRST_STEP_NS, "profile", 100 + rank, rank, {"outside_share": 0.6, "looks": looks, "stacks": list(rows)}
-    )
+    return profiled_steps.profile(*rows, rank=rank, outside_share=0.6)
 
 
 def seen(*rows: dict[str, Any], steps: list[dict[str, float]] | None = None, **more: Any) -> Analysis:

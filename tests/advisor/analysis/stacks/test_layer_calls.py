@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, plan, recording
+from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, looks, profile
+from recordings import plan, recording
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.model.analysis import HotLine
-from rn50_advisor.advisor.model.recording import Event, Recording, Source
+from rn50_advisor.advisor.model.recording import Recording, Source
 
-MODEL, SCRIPT, TORCH = "/job/model.py", "/job/train.py", "/env/site-packages/torch"
-MODULE = ("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1790)
+MODEL, TORCH = "/job/model.py", f"{LIBRARY}/torch"
 LAYER = ("GRU.forward", f"{TORCH}/nn/modules/rnn.py", 1440)
 LINEAR = ("Linear.forward", f"{TORCH}/nn/modules/linear.py", 130)
-TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
 LOOP = """\
 class Net(nn.Module):
     def forward(self, xs, h):
@@ -25,14 +24,6 @@ class Net(nn.Module):
 """
 INSIDE = ("Net.forward", MODEL, 4)
 
-Call = tuple[str, str, int]
-
-
-def looks(count: int, *calls: Call) -> Any:
-    """Samples with these calls, outermost first."""
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in reversed(calls)]
-    return {"count": count, "frames": frames, "user": {**next(f for f in frames if "/job/" in f["file"]), "text": ""}}
-
 
 def found(*rows: Any, model: str = LOOP) -> tuple[HotLine, ...]:
     return recurrent_lines(recorded(*rows, model=model))
@@ -40,10 +31,7 @@ def found(*rows: Any, model: str = LOOP) -> tuple[HotLine, ...]:
 
 def recorded(*rows: Any, model: str = LOOP, **more: Any) -> Recording:
     backward = looks(100, ("main", SCRIPT, 20), ("update", SCRIPT, 34), TENSOR)
-    stacks = [*rows, backward]
-    looked = sum(row["count"] for row in stacks)
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": looked, "stacks": stacks})
-    return recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),), **more)
+    return recording({0: plan(60)}, events=(profile(*rows, backward),), sources=(Source(MODEL, "", model),), **more)
 
 
 def trained(*calls: Call) -> tuple[Call, ...]:

@@ -6,34 +6,27 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
+import profiled_steps
+from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, profile
+from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
 SET_UP, FETCH, READY, FORWARD, LOSS, BACKWARD, LOG = 18, 20, 22, 24, 25, 26, 28
 LOADER = ("__next__", f"{LIBRARY}/torch/utils/data/dataloader.py", 700)
-MODULE = ("Module._call_impl", f"{LIBRARY}/torch/nn/modules/module.py", 1790)
 CONVOLUTION = ("forward", f"{LIBRARY}/torch/nn/modules/conv.py", 540)
-TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
 ENGINE = ("_engine_run_backward", f"{LIBRARY}/torch/autograd/graph.py", 1100)
 NUMPY = ("roll", f"{LIBRARY}/numpy/core/numeric.py", 1240)
 AUGMENT = ("augment", "/job/augment.py", 7)
 CROP = ("forward", f"{LIBRARY}/torchvision/transforms/v2/_container.py", 53)
-
-Call = tuple[str, str, int]
 
 
 def looks(
     count: int, line: int, *inner: Call, outer: tuple[Call, ...] = (), function: str = "train", text: str = ""
 ) -> Any:
     """A number of stack samples at a line of the loop and its calls, outermost first."""
-    calls = [*reversed(inner), (function, SCRIPT, line), *outer, ("<module>", SCRIPT, 90)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": text}}
+    return profiled_steps.looks(count, *reversed(outer), (function, SCRIPT, line), *inner, text=text)
 
 
 STEP = (
@@ -47,9 +40,8 @@ def seen(*rows: Any, facts: dict[str, Any] | None = None, step: tuple[Any, ...] 
     """Steps of 130 ms, and a profile of 400 looks."""
     stacks = [*step, *rows]
     stacks.append(looks(400 - sum(row["count"] for row in stacks), FORWARD, MODULE, CONVOLUTION))
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
     steps = {0: plan(60, forward=60, **more.pop("flags", {}))}
-    return analyse(recording(steps, events=(event,), facts={100: facts or {}}, **more))
+    return analyse(recording(steps, events=(profile(*stacks),), facts={100: facts or {}}, **more))
 
 
 def preparing(*rows: Any, **more: Any) -> tuple[float, list[tuple[str, int, str]]]:
@@ -147,10 +139,7 @@ def test_a_frameworks_own_lines_are_passed_over_for_the_users() -> None:
     advance, closure = "/env/site-packages/lightning/loop.py", ("closure", f"{LIBRARY}/torch/optim/sgd.py", 80)
 
     def framed(count: int, line: int, *inner: Call) -> Any:
-        calls = [*reversed(inner), ("advance", advance, line), ("<module>", SCRIPT, 90)]
-        frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-        user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-        return {"count": count, "frames": frames, "user": user}
+        return profiled_steps.looks(count, ("advance", advance, line), *inner)
 
     step = (
         framed(20, 130, LOADER),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import users_entries
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import (
     WHOLE_TENSORS,
@@ -22,7 +23,6 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import (
     samples_by_rank,
     step_rows,
 )
-from rn50_advisor.advisor.analysis.stacks.repeated_lines import users_entries
 from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.source.independent_source import (
     FoundLoop,

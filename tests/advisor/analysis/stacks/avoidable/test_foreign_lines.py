@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
+import profiled_steps
+from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, profile
+from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event, Source
+from rn50_advisor.advisor.model.recording import Source
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
 FETCH, FORWARD, LOSS, BACKWARD = 20, 24, 25, 26
 LOADER = ("__next__", f"{LIBRARY}/torch/utils/data/dataloader.py", 700)
-MODULE = ("Module._call_impl", f"{LIBRARY}/torch/nn/modules/module.py", 1790)
-TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
 ENGINE = ("_engine_run_backward", f"{LIBRARY}/torch/autograd/graph.py", 1100)
 OPTIMIZER = ("Optimizer.profile_hook_step.<locals>.wrapper", f"{LIBRARY}/torch/optim/optimizer.py", 500)
 OWN = ("Net.forward", "/job/net.py", 7)
@@ -37,23 +36,17 @@ SOURCE = (
 """
 )
 
-Call = tuple[str, str, int]
-
 
 def looks(count: int, line: int, *inner: Call, text: str = "", **more: Any) -> Any:
     """A number of stack samples at a line of the loop and its calls, outermost first."""
-    calls = [*reversed(inner), ("train", SCRIPT, line), ("<module>", SCRIPT, 90)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": text}, **more}
+    return profiled_steps.looks(count, ("train", SCRIPT, line), *inner, text=text, **more)
 
 
 def seen(*rows: Any, facts: dict[str, Any] | None = None, **more: Any) -> Analysis:
     """Steps of 130 ms, and a profile of 400 samples."""
     step = [looks(20, FETCH, LOADER), looks(80, FORWARD, MODULE), looks(160, BACKWARD, TENSOR, ENGINE), *rows]
     stacks = [*step, looks(400 - sum(row["count"] for row in step), FORWARD, MODULE)]
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), facts={100: facts or {}}, **more))
+    return analyse(recording({0: plan(60, forward=60)}, events=(profile(*stacks),), facts={100: facts or {}}, **more))
 
 
 def of(row: Any, **more: Any) -> float:

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from profiled_steps import MODULE, profiled
+import profiled_steps
+from profiled_steps import LIBRARY, MODULE, SCRIPT, Call, profile, profiled
 from profiled_steps import looks as looks_at
-from recordings import FIRST_STEP_NS, plan, recording
+from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
 BACKWARD = (
     ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640),
     ("run", f"{LIBRARY}/torch/autograd/graph.py", 1100),
@@ -24,19 +23,14 @@ TRANSFORMERS = (("__call__", f"{LIBRARY}/transformers/modeling_layers.py", 90),)
 LAYER = (("forward", f"{LIBRARY}/torch/nn/modules/linear.py", 120),)
 
 
-def looks(count: int, line: int, *calls: tuple[str, str, int]) -> dict[str, Any]:
+def looks(count: int, line: int, *calls: Call) -> Any:
     """Stack samples at a line of the script and the calls below it, outermost first."""
-    frames = [
-        {"function": name, "file": file, "line": at} for name, file, at in [*reversed(calls), ("train", SCRIPT, line)]
-    ]
-    return {"count": count, "frames": frames, "user": {**frames[-1], "text": ""}}
+    return profiled_steps.looks(count, ("train", SCRIPT, line), *calls)
 
 
 def seen(*rows: dict[str, Any], facts: dict[str, Any] | None = None) -> Analysis:
     """Steps of 130 ms with a backward pass of 60, and a profile of these looks."""
-    profile = {"outside_share": 0.0, "looks": sum(row["count"] for row in rows), "stacks": list(rows)}
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, profile)
-    return analyse(recording({0: plan(60, backward=60)}, events=(event,), facts={100: facts or {}}))
+    return analyse(recording({0: plan(60, backward=60)}, events=(profile(*rows),), facts={100: facts or {}}))
 
 
 FORWARD_PASS = looks(100, 20, *CHECKPOINT, *LAYER)

@@ -13,7 +13,7 @@ from typing import Literal
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_rows
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, inner, starts_backward
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, inner, line_of, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -37,7 +37,6 @@ _ELEMENTARY = re.compile(
     r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
     r"|Sum|Tanh|TriangularSolve|Tril|Var|VarMean|Where"
 )
-_Line = tuple[str, int, str]  # file, line, function
 
 
 def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
@@ -85,7 +84,7 @@ def _of(timed: BackwardNodeTimes, kinds: re.Pattern[str]) -> float:
     return sum(of) / timed["ns"]
 
 
-def _part(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:
+def _part(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:
     for file, line, function in _users(row):
         found = part_line(sources, file, line)
         if found is not None:
@@ -93,15 +92,15 @@ def _part(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:
     return None
 
 
-def _taken(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:
+def _taken(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:
     """The line that a stack ends in, for indexing leaves no frame of its own."""
     frame = row["frames"][0]
     own = is_user_file(frame["file"]) and takes_rows(sources, frame["file"], frame["line"])
-    return (frame["file"], frame["line"], frame["function"]) if own else None
+    return line_of(frame) if own else None
 
 
-def _users(row: SeenStack) -> Iterator[_Line]:
+def _users(row: SeenStack) -> Iterator[CodeLine]:
     """The user's frames, innermost first; none of a backward pass."""
     frames = inner(row["frames"])
     if not any(starts_backward(frame) for frame in frames):
-        yield from ((f["file"], f["line"], f["function"]) for f in frames if is_user_file(f["file"]))
+        yield from (line_of(f) for f in frames if is_user_file(f["file"]))

@@ -23,6 +23,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     TORCH,
     SeenStack,
     inner,
+    line_of,
     profiles_by_rank,
     user_rows,
 )
@@ -56,7 +57,7 @@ def foreign_lines(recording: Recording) -> tuple[HotLine, ...]:
         recording,
         (
             (
-                (row["user"]["file"], row["user"]["line"], row["user"]["function"]),
+                line_of(row["user"]),
                 leaf_of(row),
                 count,
             )

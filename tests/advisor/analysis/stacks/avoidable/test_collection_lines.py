@@ -6,31 +6,26 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
+import profiled_steps
+from profiled_steps import FETCHER, SCRIPT, profile
+from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
 SHUFFLE = {"kind": "permutes", "call": "random.shuffle"}
 RANDOM = ("Random.shuffle", "/usr/lib/python3.11/random.py", 350)
-FETCHER = ("_MapDatasetFetcher.fetch", f"{LIBRARY}/torch/utils/data/_utils/fetch.py", 50)
 
 
 def looks(count: int, line: int, *inner: tuple[str, str, int], collection: Any = None, **more: Any) -> Any:
     """A number of stack samples at a line of the loop and its calls, outermost first."""
-    calls = [*reversed(inner), ("train", SCRIPT, line), ("<module>", SCRIPT, 90)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
     known = {"collection": collection} if collection else {}
-    return {"count": count, "frames": frames, "user": {**user, "text": "", **known}, **more}
+    return profiled_steps.looks(count, ("train", SCRIPT, line), *inner, known=known, **more)
 
 
 def seen(*rows: Any, whole: int = 400, facts: dict[str, Any] | None = None, **more: Any) -> Analysis:
     """Steps of 130 ms, and a profile of 400 samples."""
     stacks = [*rows, looks(whole - sum(row["count"] for row in rows), 24)]
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": whole, "stacks": stacks})
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), facts={100: facts or {}}, **more))
+    return analyse(recording({0: plan(60, forward=60)}, events=(profile(*stacks),), facts={100: facts or {}}, **more))
 
 
 def of(*rows: Any, **more: Any) -> tuple[float, list[tuple[int, str, int]]]:

@@ -13,7 +13,14 @@ from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, samples_by_rank, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, configured_at, is_diagonal
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, called, inner, starts_backward
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CodeLine,
+    SeenStack,
+    called,
+    inner,
+    line_of,
+    starts_backward,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import ComposedForm, ComposedLines
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -29,8 +36,6 @@ _ACTIVATIONS, _NEW_GELU = "/transformers/activations.py", "NewGELUActivation."
 _WITH_MODULE: ComposedForm = "smoothed targets"  # their divergence may be an nn.KLDivLoss
 _LINES_MAX = 5
 
-_Line = tuple[str, int, str]  # file, line, function
-
 
 def composed_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step, for each rank on a CPU with a profile and with the source of its model."""
@@ -39,7 +44,7 @@ def composed_values(recording: Recording, steady: Mapping[int, RankSteps], value
 
 def composed_lines(recording: Recording) -> tuple[ComposedLines, ...]:
     """Where it is, the longest first."""
-    samples = Counter[tuple[_Line, ComposedForm]]()
+    samples = Counter[tuple[CodeLine, ComposedForm]]()
     for _, line, form, count in _seen(recording):
         samples[line, form] += count
     configured = configured_at(recording.sources)
@@ -49,7 +54,7 @@ def composed_lines(recording: Recording) -> tuple[ComposedLines, ...]:
     )
 
 
-def _seen(recording: Recording) -> Iterator[tuple[int, _Line, ComposedForm, int]]:
+def _seen(recording: Recording) -> Iterator[tuple[int, CodeLine, ComposedForm, int]]:
     """Yields (rank, first line, form, samples)."""
     on_gpu = ranks_on_gpus(recording)
     for rank, _, row, count in step_rows(recording):
@@ -58,13 +63,13 @@ def _seen(recording: Recording) -> Iterator[tuple[int, _Line, ComposedForm, int]
             yield rank, *found, count
 
 
-def _composed(row: SeenStack, sources: tuple[Source, ...]) -> tuple[_Line, ComposedForm] | None:
+def _composed(row: SeenStack, sources: tuple[Source, ...]) -> tuple[CodeLine, ComposedForm] | None:
     frames = inner(row["frames"])
     if any(starts_backward(frame) for frame in frames):
         return None
     own = next(n for n, frame in enumerate(frames) if is_user_file(frame["file"]))
     below, user = frames[:own], frames[own]
-    place = user["file"], user["line"], user["function"]
+    place = line_of(user)
     form = next((form for frame in below if (form := _form_of(frame)) is not None), None)
     if form == "multivariate normal" and not is_diagonal(sources, user["file"]):
         return None

@@ -6,32 +6,28 @@ from typing import Any
 
 import pytest
 
+import profiled_steps
+from profiled_steps import LIBRARY, SCRIPT, TENSOR, Call, profile
 from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
-SCRIPT, TORCH = "/job/train.py", "/env/site-packages/torch"
+TORCH = f"{LIBRARY}/torch"
 FETCH, ASK, FORWARD, BACKWARD, LOG = 20, 22, 24, 26, 28
 LOADER = ("__next__", f"{TORCH}/utils/data/dataloader.py", 700)
 MODULE = ("_call_impl", f"{TORCH}/nn/modules/module.py", 1790)
-TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
 ENGINE = ("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1100)
 SOCKET = ("SocketIO.readinto", "/usr/lib/python3.11/socket.py", 706)
 ASLEEP = {"forward": 60, "forward_cpu": 30, "backward_cpu": 50, "optimizer_cpu": 10, "flags": FLAG_CLOCKED}
-
-Call = tuple[str, str, int]
 
 
 def looks(
     asleep: int, awake: int, line: int, *inner: Call, outer: tuple[Call, ...] = (), function: str = "train"
 ) -> Any:
     """A number of stack samples at a line of the loop and its calls, outermost first."""
-    calls = [*reversed(inner), (function, SCRIPT, line), *outer, ("<module>", SCRIPT, 90)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": asleep + awake, "awake": awake, "frames": frames, "user": user}
+    return profiled_steps.looks(asleep + awake, *reversed(outer), (function, SCRIPT, line), *inner, awake=awake)
 
 
 STEP = (
@@ -45,8 +41,7 @@ def seen(*rows: Any, facts: dict[str, Any] | None = None, step: tuple[Any, ...] 
     """Steps of 130 ms, 30 of which the thread sleeps, and a profile of 400 looks."""
     stacks = [*step, *rows]
     stacks.append(looks(0, 400 - sum(row["count"] for row in stacks), FORWARD))
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
-    return analyse(recording({0: plan(60, **ASLEEP)}, events=(event,), facts={100: facts or {}}, **more))
+    return analyse(recording({0: plan(60, **ASLEEP)}, events=(profile(*stacks),), facts={100: facts or {}}, **more))
 
 
 def waiting(*rows: Any, **more: Any) -> tuple[float, list[int]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, samples_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, CodeLine, line_of, profiles_by_rank, user_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -18,8 +18,6 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_TEXT_S
 from rn50_advisor.advisor.model.recording import Recording
 
 _FORMATTING = "/torch/_tensor_str.py"
-
-_Line = tuple[str, int, str]  # file, line, function
 
 
 def text_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
@@ -32,7 +30,7 @@ def text_lines(recording: Recording) -> tuple[HotLine, ...]:
     return longest(recording, ((line, "", count) for _, line, count in _formatting(recording)))
 
 
-def _formatting(recording: Recording) -> Iterator[tuple[int, _Line, int]]:
+def _formatting(recording: Recording) -> Iterator[tuple[int, CodeLine, int]]:
     """Yields (rank, the user's line, number of samples that found it awake), without items of a data set and evaluations."""
     evaluations = evaluation_lines(recording)
     for rank, profile in profiles_by_rank(recording):
@@ -41,4 +39,4 @@ def _formatting(recording: Recording) -> Iterator[tuple[int, _Line, int]]:
             formats = any(file.endswith(_FORMATTING) for file in files)
             if formats and not any(FETCH in file for file in files) and not evaluates(row, evaluations):
                 user = row["user"]
-                yield rank, (user["file"], user["line"], user["function"]), row.get("awake", row["count"])
+                yield rank, line_of(user), row.get("awake", row["count"])

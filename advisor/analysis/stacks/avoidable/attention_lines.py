@@ -15,11 +15,13 @@ from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_valu
 from rn50_advisor.advisor.analysis.stacks.loop_lines import samples_by_rank
 from rn50_advisor.advisor.analysis.stacks.source.attention_source import attention_in_parts
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CodeLine,
     Frames,
     SeenStack,
     called,
     in_forward,
     inner,
+    line_of,
     profiles_by_rank,
     user_rows,
 )
@@ -49,7 +51,7 @@ class _Seen:
 
     rank: int
     count: int
-    place: tuple[str, int, str]
+    place: CodeLine
     by: By
     keeps: bool
     drops: bool
@@ -63,8 +65,8 @@ def attention_values(recording: Recording, steady: Mapping[int, RankSteps], valu
 
 def attention_lines(recording: Recording) -> tuple[AttentionLines, ...]:
     """Where attention is computed in parts, the longest first."""
-    samples = Counter[tuple[tuple[str, int, str], By]]()
-    seen: dict[tuple[tuple[str, int, str], By], list[_Seen]] = {}
+    samples = Counter[tuple[CodeLine, By]]()
+    seen: dict[tuple[CodeLine, By], list[_Seen]] = {}
     for one in _seen(recording):
         samples[one.place, one.by] += one.count
         seen.setdefault((one.place, one.by), []).append(one)
@@ -93,7 +95,7 @@ def _in_attention(recording: Recording, rank: int, row: SeenStack, softmaxes: Se
     frames = inner(row["frames"])
     own = next(n for n, frame in enumerate(frames) if is_user_file(frame["file"]))
     below, user = frames[:own], frames[own]
-    place = user["file"], user["line"], user["function"]
+    place = line_of(user)
     drops = any(called(frame) == "dropout" or frame["file"].endswith(_DROPOUT) for frame in below)
     if any(called(frame) == _EAGER and _TRANSFORMERS in frame["file"] for frame in below):
         return _Seen(rank, row["count"], place, "transformers", keeps=False, drops=drops)

@@ -21,9 +21,11 @@ from rn50_advisor.advisor.analysis.stacks.source.same_values import Entered, Ent
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     CallPaths,
+    CodeLine,
     Place,
     SeenStack,
     inner,
+    line_of,
     starts_backward,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -39,7 +41,6 @@ _PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/
 # What computes the weight of a layer from others: each time that it is called.
 _WEIGHTS = ("/torch/nn/utils/parametrize.py", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py")
 _LAYERS, _OPTIMIZERS = "/torch/nn/modules/", "/torch/optim/"
-_Line = tuple[str, int, str]
 _Backwards = frozenset[tuple[Place, Set[int]]]
 
 
@@ -67,7 +68,7 @@ def invariant_lines(recording: Recording) -> tuple[HotLine, ...]:
     return longest(recording, ((line, leaf, count) for _, line, leaf, count in _invariant(recording)))
 
 
-def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
+def _invariant(recording: Recording) -> Iterator[tuple[int, CodeLine, str, int]]:
     on_gpu = ranks_on_gpus(recording)
     for rank, paths, row, count in step_rows(recording):
         frames = row["frames"]
@@ -78,7 +79,7 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
         if any(frame["file"].endswith(_WEIGHTS) for frame in frames):
             user = row["user"]
             if called_in_loop(recording.sources, entries, paths.backwards):
-                yield rank, (user["file"], user["line"], user["function"]), PARAMETRIZED, count
+                yield rank, line_of(user), PARAMETRIZED, count
         elif (found := _in_loop(recording.sources, entries, backwards)) is not None:
             below = itertools.takewhile(lambda frame: not is_user_file(frame["file"]), frames)
             layer = next((place(frame) for frame in below if _LAYERS in frame["file"]), "")
@@ -101,7 +102,7 @@ def _in_step(sources: tuple[Source, ...], entries: tuple[Entry, ...], backwards:
     return repeated_work(sources, entries, dict(backwards))
 
 
-def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
+def _repeated(recording: Recording) -> Iterator[tuple[int, CodeLine, str, int]]:
     """Yields (rank, line, innermost function if another one, number of samples that found it awake)."""
     for rank, paths, row, count in step_rows(recording):
         found = _place(row, paths, recording.sources)

@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.analysis.stacks.foreign_lines import OF_TORCH
+from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import OF_TORCH
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_SAMPLES_MIN,
     TORCH,
     CallPaths,
+    CodeLine,
     SeenStack,
     call_paths,
     inner,
+    line_of,
     place_of,
     profiles_by_rank,
     user_rows,
@@ -75,8 +77,8 @@ def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values
 
 def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The lines where ranks sleep inside the step, over all ranks, the longest first."""
-    lines, samples = Counter[tuple[str, int, str]](), 0
-    leaves: dict[tuple[str, int, str], str] = {}
+    lines, samples = Counter[CodeLine](), 0
+    leaves: dict[CodeLine, str] = {}
     for _, profile in _profiles(recording):
         samples += profile["looks"]
         for key, line in _lines(profile).items():
@@ -102,14 +104,14 @@ def _profiles(recording: Recording) -> Iterable[tuple[int, StackProfile]]:
             yield rank, profile
 
 
-def _lines(profile: StackProfile) -> dict[tuple[str, int, str], _Asleep]:
+def _lines(profile: StackProfile) -> dict[CodeLine, _Asleep]:
     rows = user_rows(profile)
     paths = call_paths(rows)
-    found: dict[tuple[str, int, str], list[SeenStack]] = {}
+    found: dict[CodeLine, list[SeenStack]] = {}
     for row in rows:
         if _in_step(row, paths):
             user = row["user"]
-            found.setdefault((user["file"], user["line"], user["function"]), []).append(row)
+            found.setdefault(line_of(user), []).append(row)
     lines = {key: _summed(rows) for key, rows in found.items()}
     return {key: line for key, line in lines.items() if line.asleep >= _ASLEEP_SHARE_MIN * line.samples}
 

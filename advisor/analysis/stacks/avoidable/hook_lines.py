@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.stacks.hot_lines import leaf_of
 from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, longest, profiled_values, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.hook_source import only_watches
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import Frames, SeenStack, called, inner
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import Frames, SeenStack, called, inner, line_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -49,7 +49,7 @@ def hook_lines(recording: Recording) -> tuple[HotLine, ...]:
     return longest(
         recording,
         (
-            ((hook["file"], hook["line"], hook["function"]), leaf_of(row), count)
+            (line_of(hook), leaf_of(row), count)
             for _, hook, row, count in _hooks(recording)
             if only_watches(recording.sources, hook)
         ),

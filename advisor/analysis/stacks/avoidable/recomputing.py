@@ -23,8 +23,10 @@ from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_trained_o
 from rn50_advisor.advisor.analysis.stacks.source.twice_source import Earlier, computed_before
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
+    CodeLine,
     Frames,
     inner,
+    line_of,
     place_of,
     profiles_by_rank,
     starts_backward,
@@ -62,12 +64,12 @@ def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
 
 def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The user's lines whose forward pass is checkpointed, the most frequent first."""
-    lines, samples = Counter[tuple[str, int, str]](), 0
+    lines, samples = Counter[CodeLine](), 0
     for _, profile in profiles_by_rank(recording):
         samples += profile["looks"]
         for row in user_rows(profile):
             if (frame := _asks(row["frames"])) is not None:
-                lines[frame["file"], frame["line"], frame["function"]] += row["count"]
+                lines[line_of(frame)] += row["count"]
     return tuple(HotLine(*key, "", n, n / samples, io=False) for key, n in lines.most_common(5))
 
 
@@ -79,7 +81,7 @@ def second_values(recording: Recording, steady: Mapping[int, RankSteps], values:
 
 def second_computations(recording: Recording) -> tuple[SecondComputation, ...]:
     """These lines over all ranks, the longest first."""
-    found = [((f["file"], f["line"], f["function"]), earlier, count) for _, f, earlier, count in _second(recording)]
+    found = [(line_of(f), earlier, count) for _, f, earlier, count in _second(recording)]
     known = {line: earlier for line, earlier, _ in found}
     lines = longest(recording, ((line, "", count) for line, _, count in found))
     earlier = (known[line.file, line.line, line.function] for line in lines)

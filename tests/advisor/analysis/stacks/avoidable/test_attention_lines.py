@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, plan, recording
+import profiled_steps
+from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, profile
+from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event, Source
+from rn50_advisor.advisor.model.recording import Source
 
-LIBRARY = "/env/site-packages"
-MODULE = ("Module._call_impl", f"{LIBRARY}/torch/nn/modules/module.py", 1790)
 LINEAR = ("Linear.forward", f"{LIBRARY}/torch/nn/modules/linear.py", 130)
 DROPOUT = ("Dropout.forward", f"{LIBRARY}/torch/nn/modules/dropout.py", 70)
-TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
 EAGER = ("eager_attention_forward", f"{LIBRARY}/transformers/models/bert/modeling_bert.py", 120)
 FUNCTIONAL = f"{LIBRARY}/torch/nn/functional.py"
 SOFTMAX = ("softmax", FUNCTIONAL, 2100)
@@ -31,14 +30,12 @@ class Attention(nn.Module):
 """
 SOURCES = (Source("/job/model.py", "", MODEL),)
 
-Call = tuple[str, str, int]
-
 
 def looks(count: int, line: int, *inner: Call) -> Any:
     """Samples in the module above, and its calls, outermost first."""
-    calls = [*reversed(inner), ("Attention.forward", "/job/model.py", line), MODULE, ("train", "/job/train.py", 24)]
-    frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
-    return {"count": count, "frames": frames, "user": {**next(f for f in frames if "/job/" in f["file"]), "text": ""}}
+    return profiled_steps.looks(
+        count, ("train", SCRIPT, 24), MODULE, ("Attention.forward", "/job/model.py", line), *inner
+    )
 
 
 def multihead(line: int) -> Call:
@@ -47,14 +44,11 @@ def multihead(line: int) -> Call:
 
 def seen(*rows: Any, gpu: bool = False, sources: Sequence[Source] = SOURCES) -> Analysis:
     """Steps of 130 ms, and a profile of 400 samples."""
-    rest = (
-        {"function": TENSOR[0], "file": TENSOR[1], "line": TENSOR[2]},
-        {"function": "train", "file": "/job/train.py", "line": 26},
-    )
-    backward = {"count": 400 - sum(row["count"] for row in rows), "frames": [*rest], "user": {**rest[1], "text": ""}}
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": [*rows, backward]})
+    backward = profiled_steps.looks(400 - sum(row["count"] for row in rows), ("train", SCRIPT, 26), TENSOR)
     facts = {100: {"cuda": {"devices": 1}}} if gpu else {100: {}}
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), sources=sources, facts=facts))
+    return analyse(
+        recording({0: plan(60, forward=60)}, events=(profile(*rows, backward),), sources=sources, facts=facts)
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, samples_by_rank, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CodeLine,
     SeenStack,
+    line_of,
     profiles_by_rank,
     user_rows,
 )
@@ -30,10 +32,10 @@ def collection_values(recording: Recording, steady: Mapping[int, RankSteps], val
 def collection_lines(recording: Recording) -> tuple[HotLine, ...]:
     """These lines over all ranks, the longest first."""
     samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
-    lines = Counter[tuple[str, int, str]]()
-    known: dict[tuple[str, int, str], tuple[str, CollectionCall]] = {}
+    lines = Counter[CodeLine]()
+    known: dict[CodeLine, tuple[str, CollectionCall]] = {}
     for _, row, call, count in _through(recording):
-        key = (row["user"]["file"], row["user"]["line"], row["user"]["function"])
+        key = line_of(row["user"])
         lines[key] += count
         known.setdefault(key, (place(row["frames"][0]), call))
     return tuple(

@@ -295,11 +295,11 @@ class Trying:
     def _together(self, winners: Sequence[FixCandidate]) -> MeasuredSpeedup | None:
         """By switches if all of them allow it."""
         blocks = self._blocks(winners) if all(winner.knob.can_switch for winner in winners) else None
-        for measure in (blocks, None) if blocks else (None,):
-            side = self._side("together" if measure is None else "together-live", winners, measure and measure.schedule)
+        for way in (blocks, None) if blocks else (None,):
+            side = self._side("together-live" if way else "together", winners, way.schedule if way else None)
             asked = side, self._deadline_s, 1, "all together"
             try:
-                judgement = self._judged(measure, *asked) if measure else self._by_restart(*asked)
+                judgement = self._judged(way, *asked) if way else self._by_restart(*asked)
             except TrialFailed:
                 continue
             finally:

@@ -112,7 +112,8 @@ class ObjectOptions:
             )
         before = {name: getattr(made, name) for name in self._arguments}
         self._outcomes.applied(self._index)
-        return _set_all(made, self._arguments, before)
+        _set_all(made, self._arguments)
+        return partial(_set_all, made, before)
 
     def _set_implementation(self, optimizer: Any) -> Undo:
         """The change counts as made once the optimizer has begun an update with it: a captured graph would replay its old one."""
@@ -162,10 +163,9 @@ class ObjectOptions:
         return partial(object.__delattr__, norm, "forward")
 
 
-def _set_all(made: Any, values: dict[str, Any], before: dict[str, Any]) -> Undo:
+def _set_all(made: Any, values: dict[str, Any]) -> None:
     for name, value in values.items():
         setattr(made, name, value)
-    return lambda: [setattr(made, name, value) for name, value in before.items()]
 
 
 def _check_fused(parameters: Any) -> None:
@@ -184,7 +184,7 @@ def _place_counts(optimizer: Any) -> None:
         beside = group.get("fused") or group.get("capturable")
         for parameter in group["params"]:
             state = optimizer.state.get(parameter) or {}
-            count = state.get("step")
+            count: Any = state.get("step")
             if not hasattr(count, "device"):
                 continue
             device = parameter.device if beside else "cpu"

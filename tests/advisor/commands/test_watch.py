@@ -68,3 +68,4 @@ def test_an_old_run_is_replayed_and_a_live_one_is_followed(
         assert isinstance(app.source, LiveSource)
     else:
         assert isinstance(app.source, ReplayedRun) and app.source.speed == speed
+    assert app.run_path == run

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import trial_samples
 from recordings import SECOND, STARTED_NS, plan, recording, running, spans
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -180,3 +181,9 @@ def test_the_verdict_names_the_place_that_the_jobs_code_showed() -> None:
     placed = with_place(verdict, (other, first), (other, edited))
     assert placed.summary == "Slow. Fix: put Resize first (data.py:33). Predicted: 2×."
     assert with_place(verdict, (other, first), (other, first)) == verdict
+
+
+def test_trials_of_the_run_stand_in_its_report() -> None:
+    made = replace(recording({0: plan(40, **MIND)}), tried=trial_samples.several())
+    assert diagnose(made).tried == trial_samples.several()
+    assert diagnose(replace(made, tried=None)).tried is None

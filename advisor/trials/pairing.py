@@ -14,6 +14,8 @@ from rn50_advisor.advisor.trials.judgement import LOOKS
 from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.progress import Progress, progress_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed, TrialJob
+from rn50_advisor.probes.documents.rank_documents import RankFacts
+from rn50_advisor.probes.documents.trial_documents import TrialFacts
 
 TURN_S = 0.5  # equal jobs were 0.95 to 1.05 times as fast as one another in turns of half a second, 0.81 to 1.35 in turns of two seconds
 WINDOW_S = 2.0  # of computing, the shortest that is compared
@@ -48,10 +50,13 @@ class TrialSide:
     job: TrialJob | None = None
     starts: int = 0
     start_s: float = 0.0  # what the last start took
+    earlier_told: list[list[TrialFacts | None]] = field(default_factory=list)  # see `told`, of earlier starts
     _begin_s: float = 0.0  # of the windows, on the clock of this job's training
 
     def start(self, deadline_s: float) -> Progress:
         """Starts it and lets it come to steady steps. Raises TrialFailed, or OutOfTime."""
+        if self.job is not None:
+            self.earlier_told.append(self._ranks_told())
         self.end()
         self.starts += 1
         self.job = TrialJob(self.order, self.folder.with_name(f"{self.folder.name}-{self.starts}"), self.keeper)
@@ -88,6 +93,15 @@ class TrialSide:
     def recording(self) -> Recording | None:
         """Of its last start."""
         return self.job.recording() if self.job else None
+
+    def told(self) -> list[list[TrialFacts | None]]:
+        """What became of the changes in each rank, start by start; None: the recorder was not in it."""
+        return [*self.earlier_told, self._ranks_told()]
+
+    def _ranks_told(self) -> list[TrialFacts | None]:
+        recording = self.recording()
+        ranks = [one.pid for one in recording.processes if one.role == "rank"] if recording else []
+        return [recording.facts.get(pid, RankFacts()).get("trial") for pid in ranks] if recording else []
 
     def progress(self) -> Progress | None:
         recording = self.recording()

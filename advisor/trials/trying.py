@@ -40,6 +40,7 @@ Measure = Callable[[TrialSide, TrialSide, float], Iterator[list[float]]]
 _ROOM = 1.3
 _VERDICT_SHARE = 0.4  # of the budget, at most, until the job's own verdict is known
 _VERDICT_EVERY_S = 5.0
+_VERDICT_AFTER_S = 20.0  # of computing: by then nearly all seeded faults have their verdict
 _FULL_GPU = 0.9  # of its memory
 _TOO_LITTLE_S = 10.0  # a job does not even start in it
 _PREFETCH = 2  # batches a worker, torch's default
@@ -156,19 +157,21 @@ class Trying:
             raise TrialFailed(f"without any change {error.message}", error.hint) from error
 
     def _verdict(self, *, look_once: bool) -> Report:
-        """Lets the job go on until it has a verdict, or a good part of the time is over, unless its advice is known by now."""
+        """Lets the job go on until its findings stay as they are, or a good part of the time is over, unless its advice is known by now."""
         until_s = self._began_s + _VERDICT_SHARE * self._settings.budget_s
+        computed_s, before = 0.0, None
         while True:
             recording = self._base.recording()
             assert recording is not None
             report = self._diagnose(recording)
             if look_once:
                 return report
-            if report.verdict.state in ("bottleneck", "healthy") or time.monotonic() > until_s:
+            found = report.verdict.state, {finding.rule for finding in report.findings}
+            settled = found == before and computed_s >= _VERDICT_AFTER_S and found[0] in ("bottleneck", "healthy")
+            if settled or time.monotonic() > until_s or not self._base.computes(_VERDICT_EVERY_S, self._deadline_s):
                 self._tell(f"its verdict: {report.verdict.title}")
                 return report
-            if not self._base.computes(_VERDICT_EVERY_S, self._deadline_s):
-                return report
+            computed_s, before = computed_s + _VERDICT_EVERY_S, found
 
     def _uncontained(self) -> str:
         """Why a job was not started in its containment; empty: it was."""
@@ -280,17 +283,15 @@ class Trying:
         return judgement
 
     def _not_applied(self, side: TrialSide) -> str:
-        """Why a rank did not make the change; empty: all of them made it."""
-        recording = side.recording()
-        ranks = [one.pid for one in recording.processes if one.role == "rank"] if recording else []
-        for told in (recording.facts.get(pid, {}).get("trial") for pid in ranks) if recording else ():
+        """Why a rank did not make the change; empty: all of them made it, in one of the job's starts."""
+        starts = [start for start in side.told() if start]
+        for told in (told for start in starts for told in start):
             if told is None:
                 return "the recorder was not in the job"
             if told["refused"]:
                 return f"it could not be applied: {told['refused'][0][1]}"
-            if any(times == 0 for _, times in told["applied"]):
-                return "the job never came to what it changes"
-        return ""
+        made = any(all(times for told in start if told for _, times in told["applied"]) for start in starts)
+        return "" if made or not starts else "the job never came to what it changes"
 
     def _together(self, winners: Sequence[FixCandidate]) -> MeasuredSpeedup | None:
         """By switches if all of them allow it."""

@@ -86,7 +86,7 @@ class Row:
 def command(job: Job, folder: Path) -> list[str]:
     """The job as a user types it, long enough for any trial."""
     arguments = [argument.format(out=folder) for argument in job.arguments]
-    has_steps = any(argument.startswith("--steps") for argument in arguments)
+    has_steps = '"--steps"' in (SAMPLES / job.script).read_text()
     return [*launcher(job), str(SAMPLES / job.script), *arguments, *([_LONG] if has_steps else [])]
 
 

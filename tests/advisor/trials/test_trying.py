@@ -131,6 +131,25 @@ def test_what_the_ranks_did_not_apply_is_refused(tries: Try, told: object, why: 
     assert (trial.outcome, trial.reason, trial.measured) == ("refused", why, None)
 
 
+def test_a_change_counts_as_made_if_an_earlier_start_of_the_job_came_to_it(tries: Try) -> None:
+    """A job that ends is started again, and may be looked at before it switches."""
+
+    class Ending(
+        simulation(**{"train": Nature(step_ms=200, steps_max=150), "train/num_workers=2": Nature(step_ms=100)})
+    ):  # type: ignore[misc]
+        def recording(self) -> Recording | None:
+            found = super().recording()
+            if found is None or self.schedule is None:
+                return found
+            first = self.started.count("train/num_workers=2 switched") == 1
+            told = {"applied": [[0, int(first)]], "refused": [], "switches": []}
+            return replace(found, facts={pid: {**of_rank, "trial": told} for pid, of_rank in found.facts.items()})
+
+    [trial] = tries(Ending, report(DAT003=WORKERS)).trials
+    assert (trial.outcome, trial.applied) == ("faster", "live")
+    assert Ending.started.count("train/num_workers=2 switched") > 1
+
+
 def test_changes_that_do_not_fit_are_refused_before_anything_is_started(tries: Try) -> None:
     jobs = simulation(train=Nature(step_ms=100))
     tried = tries(jobs, report(CPU004=LauncherChange("torchrun", ("--numa-binding=node",)), COM001=GradientsKept()))

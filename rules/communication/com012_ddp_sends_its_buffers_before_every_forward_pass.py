@@ -11,11 +11,12 @@ never change, and all ranks have had them since the wrapper was made.
 Evidence: the time in the broadcasts on the rank that waits least, so that waiting for a late rank is not counted;
 the bytes of the buffers.
 
-Fix: `forward_sync_buffers=False` where the model is wrapped; where torch has no such argument, `broadcast_buffers=False`, with which
-torch from 2.1 on does not broadcast them when the model is wrapped either (pytorch#111138): where only rank 0 loads a
-checkpoint, or ranks make random tables with seeds of their own, load or broadcast the buffers once. Buffers that training changes then remain each rank's own:
-batch norm's statistics differ a little between the ranks, and an evaluation uses those of its rank. Where that matters,
-broadcast the statistics before an evaluation, or on GPUs take SyncBatchNorm.
+Fix: `forward_sync_buffers=False` where the model is wrapped; where torch has no such argument,
+`broadcast_buffers=False`, with which torch from 2.1 on does not broadcast them when the model is wrapped either
+(pytorch#111138): where only rank 0 loads a checkpoint, or ranks make random tables with seeds of their own, load or
+broadcast the buffers once. Buffers that training changes then remain each rank's own: batch norm's statistics differ
+a little between the ranks, and an evaluation uses those of its rank. Where that matters, broadcast the statistics
+before an evaluation, or on GPUs take SyncBatchNorm.
 
 Estimate: the step without the broadcasts, or with a quarter of their time: part of the waiting may move into the
 exchange of gradients.

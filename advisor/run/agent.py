@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -48,6 +49,7 @@ _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
 # An unresponsive disk must not fill the memory that the job needs: above this, samples are dropped.
 _NEWS_MAX = 300
 _WAIT_WORTH_SHARE = 0.05  # share of the step: a shorter input wait needs no fix
+_CROWD_WORTH_SHARE = 0.2  # of the cores, that workers keep busy: training may wait for these
 
 
 class Agent:
@@ -251,7 +253,9 @@ class Agent:
         self._departures.settle(time.perf_counter_ns())
         self._host.targets = tuple(self._followers.targets(with_workers=self._overhead.workers))
         self._stacks.watched = watched_ranks(ranks, facts)
-        self._stacks.makers = makers_of(self._followers.makers(_WAIT_WORTH_SHARE), facts)
+        crowd = _CROWD_WORTH_SHARE * len(os.sched_getaffinity(0))
+        makers = self._followers.makers(_WAIT_WORTH_SHARE, crowd, time.perf_counter_ns())
+        self._stacks.makers = makers_of(makers, facts)
         self._look_deep()
         # the user requested the deep window: reading its trace must not cost other measurements
         self._overhead.look(ranks, self._followers.workers(), asked_cpu_s=self._deep.cpu_s)

@@ -4,7 +4,8 @@ What it does: finds a data set or a `collate_fn` that does the same for each ite
 connection, an annotation file, builds a tokenizer, or computes a filter bank, a window, a table of words or a grid of positions. Or that
 reads a whole array or file for each item that is a part of it: an array of an `.npz` file, `dataset[:]`, a file of many samples.
 
-Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples of processes that make items one does such work.
+Fires when: input wait is ≥ 5 % of the step, or training waits for cores that workers hold for ≥ 10 % of it, and in ≥
+30 % of the stack samples of processes that make items one does such work.
 
 Why it is slow: opening reads directories, indices or whole files, and a table is computed element by element. Once for each worker
 is enough; it is done once for each item. `numpy.load` of an `.npz` file reads no array yet: each `archive["images"]` reads and unpacks

@@ -2,8 +2,8 @@
 
 What it does: finds a data set that takes each item out of a pandas or polars table, or computes it with the library.
 
-Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples of processes that make items one is inside the
-library of the table.
+Fires when: input wait is ≥ 5 % of the step, or training waits for cores that workers hold for ≥ 10 % of it, and in ≥
+30 % of the stack samples of processes that make items one is inside the library of the table.
 
 Why it is slow: for one row the library builds an object with an index, finds a type for values of all columns and
 copies them, which takes 30 to 300 µs. A row of an array takes one.

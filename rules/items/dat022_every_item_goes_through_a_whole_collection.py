@@ -3,7 +3,8 @@
 What it does: finds a data set that permutes, copies, searches or joins a whole collection for each of its items: a search for a name
 in a list of all names, a permutation of all indices for one negative sample, a list made of all keys of a dictionary.
 
-Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples of processes that make items one is in such a call.
+Fires when: input wait is ≥ 5 % of the step, or training waits for cores that workers hold for ≥ 10 % of it, and in ≥
+30 % of the stack samples of processes that make items one is in such a call.
 
 Why it is slow: each item costs as much as the collection is long, so that the data set becomes slower the larger it is.
 

@@ -6,12 +6,21 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_JOB_CORES
 from rn50_advisor.advisor.model.measures.measure import JobMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import better_than_workers, common, lost_to_input, model_of
+from rn50_advisor.rules.analysis_reading import (
+    better_than_workers,
+    common,
+    cpu_of_workers_s,
+    crowding_evidence,
+    lost_to_input,
+    model_of,
+)
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, severity
 
 _STANDARD_ERRORS = 1.64  # a confidence of 90 %
@@ -19,8 +28,9 @@ _STANDARD_ERRORS = 1.64  # a confidence of 90 %
 # 0.5 of the step went, for weights of 24 MB: forward and backward pass took 0.55 of their time beside loading in the training process, 0.53
 # beside two workers.
 _WARM = 0.5
+_ALL_CORES = 0.9  # of the allowed cores in use: the job has work for more
 FREQUENT = {
-    "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+    **CROWDED,
     "share": Threshold(
         0.30, "of the samples: less than that hardly shortens a step that also waits for the rest of the item"
     ),
@@ -45,17 +55,17 @@ def finding_of(
     """
     waits, step = input_waits(a), a.value(STEP_TIME_S)
     wait, share, error = common(waits), a.get(measures[0]), a.get(measures[1]) or 0.0
-    level = severity(wait / step)
-    if wait < t["input_wait"] * step or level is None or a.workers is None:
+    crowd = crowd_s(a, t["workers_share"])
+    waited, crowded = wait >= t["input_wait"] * step, crowd >= t["crowding"] * step
+    level = severity((wait + crowd if crowded else wait) / step)
+    if not (waited or crowded) or level is None or a.workers is None:
         return Clear(rule)
-    if share is None:  # stacks are sampled only while the loop waits for input
+    if share is None:  # stacks are sampled only while the loop waits for input, or workers take its cores
         return NotMeasured(rule, (measures[0],))
     if share < t["share"] or call is None:
         return Clear(rule)
     gone = min(1.0, share + _STANDARD_ERRORS * error), (1.0 - left) * max(0.0, share - _STANDARD_ERRORS * error)
-    ends = [step_with_cheaper_batches(a.workers, 1.0 - each, waiting=1.0 - each) for each in gone]
-    best, worst = (end[n] if end else step for n, end in enumerate(ends))
-    best -= _WARM * max(0.0, step - wait) * (1.0 - best / step)
+    best, worst = _fed(a, a.workers, wait, gone) if waited else _with_cores(a, t, gone)
     line = call.line
     seen = f"{where}: {line.seen} of {line.looks} stacks at {line.words}"
     return Finding(
@@ -63,15 +73,37 @@ def finding_of(
         title=title,
         severity=level,
         confidence=confidence(a),
-        seconds_per_step=min(lost_to_input(a), step - best),
+        seconds_per_step=min(lost_to_input(a) + (crowd if crowded else 0.0), step - best),
         evidence=(
             Evidence.of(
                 measures[0], share, t["share"], f"of item preparation time, ± {error:.2f}, {seen}", form="continues"
             ),
-            input_evidence(a, wait, t["input_wait"]),
+            input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"]),
         ),
         fixes=(Fix(*fix, Where(line.file, line.line), "small change"),),
         saving=model_of(a).saving(best, worst, basis),
         # the middle of the estimate, since few stacks make its worst case bad; and it takes no cores, as workers do
         circumstances=frozenset({"better than workers"} if better_than_workers(a, math.sqrt(best * worst)) else ()),
     )
+
+
+def _fed(a: Analysis, workers: WorkerModel, wait: float, gone: tuple[float, float]) -> tuple[float, float]:
+    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
+    step = a.value(STEP_TIME_S)
+    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
+    best, worst = (end[n] if end else step for n, end in enumerate(ends))
+    return best - _WARM * max(0.0, step - wait) * (1.0 - best / step), worst
+
+
+def _with_cores(a: Analysis, t: Thresholds, gone: tuple[float, float]) -> tuple[float, float]:
+    """(best, worst) step of a loop whose batches are ready, but whose workers hold the cores that it computes on.
+
+    At worst the training thread waits for a core as much less as workers compute less. Its helpers wait, too, and it for them: where all
+    cores are busy, the step takes at best what the job's work takes on them.
+    """
+    crowding, work, model = crowding_by_workers(a, t["workers_share"]), cpu_of_workers_s(a), model_of(a)
+    best, worst = (step_with_less_work(a, crowding, each, each * work) for each in gone)
+    allowed = a.get(CPU_ALLOWED_CORES) or math.inf
+    if (a.get(CPU_JOB_CORES) or 0.0) >= _ALL_CORES * allowed and model.job_cpu_s:
+        best = min(best, model.cpu_floor_s(max(0.0, model.job_cpu_s - gone[0] * work)))
+    return best, worst

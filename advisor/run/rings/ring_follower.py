@@ -19,6 +19,7 @@ class Follower:
     reader: RingReader
     position: Position
     first_seen_ns: int
+    made_cpu_ns: int = 0  # of a worker's batches
     recent: RecentSteps = field(default_factory=RecentSteps)
     held: dict[int, list[Row]] = field(default_factory=dict)
     held_rows: int = 0

@@ -18,7 +18,7 @@ from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 from rn50_advisor.probes.host.target import Target
-from rn50_advisor.probes.rank.layout import ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
+from rn50_advisor.probes.rank.layout import BATCH_FIELDS, ERRORS_MAX, KIND_BATCH, KIND_GPU_STEP, KIND_STEP
 
 
 # Which number a rank goes by: its own where it knows it, else the lowest that no living process holds.
@@ -45,6 +45,7 @@ class RankNumbers:
         return rank
 
 
+_BATCH_CPU = BATCH_FIELDS.index("cpu_ns")
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank is not known yet
 _OWN_SHORTAGES = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -82,10 +83,14 @@ class Followers:
         """Live loader workers."""
         return [f for f in self._by_pid.values() if f.role != "rank"]
 
-    def makers(self, least_share: float) -> list[Follower]:
-        """Processes that make batches for ranks with at least this share of input wait: their workers, or the rank itself."""
+    def makers(self, least_share: float, least_cores: float, now_ns: int) -> list[Follower]:
+        """Processes that make batches for ranks with at least this share of input wait: their workers, or the rank itself; also workers
+        that together keep so many cores busy, which training may lack.
+        """
         short = {f.rank: f for f in self.ranks() if f.recent.wait_share >= least_share}
-        workers = [f for f in self._by_pid.values() if f.role != "rank" and f.rank in short]
+        workers = self.workers()
+        if sum(f.made_cpu_ns / max(1, now_ns - f.first_seen_ns) for f in workers) < least_cores:
+            workers = [f for f in workers if f.rank in short]
         loading = {f.rank for f in workers}
         return [*workers, *(f for rank, f in short.items() if rank not in loading)]
 
@@ -203,6 +208,8 @@ class Followers:
                 follower.recent.add(rows)
             elif follower.role == "rank" and kind == KIND_GPU_STEP:
                 follower.recent.add_gpu(rows)
+            elif follower.role != "rank" and kind == KIND_BATCH:
+                follower.made_cpu_ns += sum(max(0, payload[_BATCH_CPU]) for _, payload in rows)
             if follower.rank is None:
                 taken = rows[: max(0, _HELD_ROWS_MAX - follower.held_rows)]
                 follower.held.setdefault(kind, []).extend(taken)

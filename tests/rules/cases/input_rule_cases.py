@@ -151,8 +151,23 @@ def dat011(share: float = 0.6, *, wait: float = 0.4, name: str = "Blur", file: s
     return replace(made, values={**made.values, ("sample.transform_share", JOB): share})
 
 
-def in_a_call(kind: str, wait: float, share: float, error: float, cpu: float, **more: Any) -> Analysis:
-    """Two ranks with a worker each, which is in a call of this kind (`loader.<kind>_share`) in `share` of the samples."""
+# Thresholds of `in_a_call` where batches are ready, but their workers hold the cores.
+CROWDED_LINES: dict[str, Any] = {
+    "crowding": ({"wait": 0.03, "crowd": 0.1}, {"wait": 0.03, "crowd": 0.0999}),
+    "workers_share": (
+        {"wait": 0.03, "crowd": 0.4, "job_cores": 8.99},
+        {"wait": 0.03, "crowd": 0.4, "job_cores": 9.01},
+    ),
+}
+
+
+def in_a_call(
+    kind: str, wait: float, share: float, error: float, cpu: float, *, crowd: float = 0.0, **more: Any
+) -> Analysis:
+    """Two ranks with a worker each, which is in a call of this kind (`loader.<kind>_share`) in `share` of the samples.
+
+    `crowd`: seconds of a step that the training threads wait for a core.
+    """
     values: dict[str, Any] = {
         f"loader.{kind}_share": share,
         f"loader.{kind}_error": error,
@@ -160,6 +175,8 @@ def in_a_call(kind: str, wait: float, share: float, error: float, cpu: float, **
         "fetch.wall_s": on_both_ranks(1.0),
         "loader.workers": on_both_ranks(1),
         "loader.busy_share": on_both_ranks(1.0),
+        "step.run_delay_s": on_both_ranks(crowd),
+        "cpu.other_cores": 0.0,
     }
     own = {n: rank(input_wait=wait) for n in (0, 1)}
     return job(own, **{"values": values, "loaders": (loader(0, 1), loader(1, 1)), **more})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from input_rule_cases import in_a_call
+from input_rule_cases import CROWDED_LINES, in_a_call
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import NotMeasured, Where
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
@@ -30,6 +30,7 @@ TABLE = Table(
     lines={
         "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
         "share": ({"share": 0.3}, {"share": 0.2999}),
+        **CROWDED_LINES,
     },
     false_alarms={
         "no wait for batches": {"wait": 0.0},

@@ -60,6 +60,35 @@ def test_what_is_left_at_worst_counts() -> None:
     assert some.saving.speedup[1] == pytest.approx(all_gone.saving.speedup[1])
 
 
+def crowded(crowd_s: float, busy_cores: float) -> Analysis:
+    """A loader that keeps up on two cores, of which its worker takes one."""
+    values = {
+        "fetch.wall_s": {0: 1.0},
+        "fetch.cpu_share": {0: 1.0},
+        "loader.workers": {0: 1},
+        "loader.busy_share": {0: 1.0},
+        "loader.table_share": 1.0,
+        "loader.table_error": 0.0,
+        "step.run_delay_s": {0: crowd_s},
+        "cpu.other_cores": 0.0,
+    }
+    own = {0: rank(input_wait=0.01)}
+    return jobs.job(own, values=values, loaders=(loader(0, 1),), table=CALL, cores=2.0, job_cores=busy_cores)
+
+
+def test_where_workers_hold_the_cores_training_gets_them_back() -> None:
+    finding = judged(crowded(0.3, 2.0))
+    assert isinstance(finding, Finding) and finding.saving is not None
+    low, high = finding.saving.speedup
+    assert low == pytest.approx(1 / 0.7, rel=0.02), "the training thread no longer waits for a core"
+    assert high == pytest.approx(1 / 0.5, rel=0.02), "and its helpers do not: half of the work is left for two cores"
+    assert "waits for a core that the workers hold" in finding.evidence[1].note
+    spare = judged(crowded(0.3, 1.7))
+    assert isinstance(spare, Finding) and spare.saving is not None
+    assert spare.saving.speedup[1] == pytest.approx(1 / 0.7, rel=0.02), "not all cores were busy"
+    assert judged(crowded(0.09, 2.0)) == Clear("DAT019")
+
+
 def test_nothing_is_said_without_a_share_a_wait_or_a_call() -> None:
     assert judged(spending(None)) == NotMeasured("DAT019", (LOADER_TABLE_SHARE,))
     for a in (spending(0.29), spending(0.9, wait=0.04), replace(spending(0.9), table=None)):

@@ -15,12 +15,15 @@ from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.rank.layout import (
+    BATCH_FIELDS,
     ERRORS_MAX,
     GPU_STEP_FIELDS,
+    KIND_BATCH,
     KIND_GPU_STEP,
     KIND_STEP,
     PHASE_CODE,
     ROLE_RANK,
+    ROLE_WORKER,
     STEP_FIELDS,
 )
 from rn50_advisor.probes.rank.ring import Ring
@@ -90,6 +93,20 @@ def test_what_a_rank_writes_of_its_stream_is_noted(tmp_path: Path) -> None:
     followers.look(1)
     (rank,) = followers.ranks()
     assert rank.recent.idle_share == pytest.approx(2 / 99) and rank.recent.outside_share == pytest.approx(0.72)
+    followers.close()
+    writer.close()
+
+
+def test_the_cpu_time_of_a_workers_batches_is_summed(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir(mode=0o700)
+    ring = Ring(str(rings / f"worker-{os.getpid()}.ring"), slots=16, role=ROLE_WORKER, rank=0)
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    followers = Followers(writer, Roster(writer, 1, "job"), rings, watch_death=lambda pid: None)
+    for cpu_ns in (70, -1, 30):
+        ring.write(KIND_BATCH, 0, [cpu_ns if name == "cpu_ns" else 0 for name in BATCH_FIELDS])
+        followers.look(1)
+    assert [f.made_cpu_ns for f in followers.workers()] == [100]
     followers.close()
     writer.close()
 

@@ -213,7 +213,8 @@ def test_nobody_is_looked_at_where_no_rank_waits() -> None:
 
 
 def follower(pid: int, role: str, rank: int | None, wait_share: float = 0.0) -> Any:
-    return SimpleNamespace(pid=pid, role=role, rank=rank, recent=SimpleNamespace(wait_share=wait_share))
+    recent = SimpleNamespace(wait_share=wait_share)
+    return SimpleNamespace(pid=pid, role=role, rank=rank, recent=recent, made_cpu_ns=0, first_seen_ns=0)
 
 
 def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itself() -> None:
@@ -228,7 +229,10 @@ def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itsel
         follower(40, "worker", None),
     ]
     followers._by_pid = {each.pid: each for each in living}
-    assert [maker.pid for maker in followers.makers(0.05)] == [11, 12, 20]
+    assert [maker.pid for maker in followers.makers(0.05, 0.4, 10 * 10**9)] == [11, 12, 20]
+    living[1].made_cpu_ns = living[5].made_cpu_ns = 2 * 10**9
+    found = followers.makers(0.05, 0.4, 10 * 10**9)
+    assert [maker.pid for maker in found] == [11, 12, 31, 40, 20], "workers that keep cores busy, whoever waits"
 
 
 def test_a_call_that_repeats_the_same_work_is_named(tmp_path: Path) -> None:

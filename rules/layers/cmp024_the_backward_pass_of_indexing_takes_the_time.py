@@ -19,7 +19,8 @@ dimensions.
 Estimate: the step without the share of its backward pass that these nodes took beyond writing each gradient once; the rest of a pass
 became faster, too, since its tensors stay in the caches.
 
-False alarms: below 6 % of the step the rule stays silent, and so it does on rows of which no line shows one tensor of indices: for masks
+False alarms: below 6 % of the step the rule stays silent, and so it does without a line if torch's own recurrent layers, which take the
+time steps of packed sequences one by one, are in the model, and on rows of which no line shows one tensor of indices: for masks
 and for several tensors of indices other operations gained little. Where a part is taken at places that only the loop knows, `unbind` does
 not help; taking all of them at once may. On a GPU the rule is silent: there the time is that of many small kernels, which CMP003 measures.
 """
@@ -35,10 +36,11 @@ from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import step_sparing
+from rn50_advisor.rules.compute.compute_cost import layers_of, step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LINE_SAMPLES_MIN = 10
+_RECURRENT = {"RNN", "LSTM", "GRU"}
 
 
 # Seconds that a fix saved for each second that such nodes took, both forms of a step in turns in one process (torch 2.14, two threads,
@@ -92,8 +94,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if min(common(spent), lost) < t["indexing"] * step or level is None:
         return Clear(RULE.id)
     line = next((line for line in lines if line.samples >= _LINE_SAMPLES_MIN), None)
-    if kind is _ROWS and line is None:
-        return Clear(RULE.id)  # indexing by a mask makes nodes of the same class
+    if line is None and (kind is _ROWS or _takes_parts_itself(a)):
+        return Clear(RULE.id)  # indexing by a mask makes nodes of the same class as that by rows
     return Finding(
         rule=RULE.id,
         title=kind.title,
@@ -104,6 +106,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         fixes=(Fix(kind.fix, kind.change, None if line is None else Where(line.file, line.line), "small change"),),
         saving=model.saving(best, worst, "the backward pass without these nodes"),
     )
+
+
+def _takes_parts_itself(a: Analysis) -> bool:
+    """True if the model has recurrent layers of torch: for packed sequences these take each time step as a part."""
+    return any(_RECURRENT & layers_of(facts).keys() for facts in a.rank_facts.values())
 
 
 def _without(a: Analysis, spent: Mapping[int, float], gone: float, *, hopeful: bool) -> float:

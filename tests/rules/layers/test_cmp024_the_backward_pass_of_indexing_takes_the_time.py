@@ -34,10 +34,18 @@ TABLE = Table(
         "few rows": {"parts": 0.0, "rows": 0.05},
         "neither": {"parts": 0.0},
         "rows that no line is seen to take by a tensor of indices": {"parts": 0.0, "rows": 0.3, "row_lines": ()},
+        "a recurrent layer of torch that takes packed time steps": {
+            "part_lines": (),
+            "facts": {"0": {"model": {"layers": {"LSTM": 1}}}},
+        },
         "on a GPU": {"facts": {"0": {"cuda": {"devices": 1}}}},
     },
     severities=(({"parts": 0.3}, "critical"), ({"parts": 0.15}, "high"), ({"parts": 0.0601}, "medium")),
     where=Where(SCRIPT, 57),
+    also_fires={
+        "parts without a line": {"part_lines": ()},
+        "parts of a line beside a recurrent layer": {"facts": {"0": {"model": {"layers": {"LSTM": 1}}}}},
+    },
     not_measured={"no pass was timed": ({"timed": False}, ("step.parts_s", "step.rows_s"))},
 )
 

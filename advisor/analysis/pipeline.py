@@ -48,7 +48,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invari
 from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
-from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
+from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, packing_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
@@ -151,6 +151,7 @@ def analyse(recording: Recording) -> Analysis:
         part_lines=indexed_lines(recording, "parts"),
         row_lines=indexed_lines(recording, "rows"),
         recurrent_lines=recurrent_lines(recording),
+        packing_lines=packing_lines(recording),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         hook_lines=hook_lines(recording),

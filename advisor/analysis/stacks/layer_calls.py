@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import calls_another, training_callees
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again, parsed
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     called,
     in_forward,
@@ -24,6 +25,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _LAYERS = "/torch/nn/modules/rnn.py"
 _FUNCTIONAL, _LOSS = "/torch/nn/functional.py", "cross_entropy"
+_PACKING = ("pack_padded_sequence", "pack_sequence")
 
 
 def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
@@ -71,6 +73,23 @@ def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
         if user is not None:
             calls.append((line_of(user), _LOSS, count))
     return longest(recording, calls)
+
+
+def packing_lines(recording: Recording) -> tuple[tuple[str, int], ...]:
+    """Lines of the user's that pack padded sequences, where the model has an LSTM of torch and trains on a CPU; by file and line."""
+    on_gpu = ranks_on_gpus(recording)
+    models = (f.get("model") or {} for f in recording.facts.values() if f.get("rank") not in on_gpu)
+    if not any("LSTM" in model.get("layers", {}) for model in models):
+        return ()
+    trees = ((source.path, None if source.edited else parsed(source.text)) for source in recording.sources)
+    calls = ((path, node) for path, tree in trees if tree is not None for node in ast.walk(tree))
+    found = {(path, node.lineno) for path, node in calls if isinstance(node, ast.Call) and _packs(node.func)}
+    return tuple(sorted(found))
+
+
+def _packs(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in _PACKING
 
 
 def _is_loss(frame: StackFrame) -> bool:

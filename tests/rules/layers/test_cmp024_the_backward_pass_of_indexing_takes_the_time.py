@@ -73,3 +73,16 @@ def test_the_gain_lies_around_the_time_of_the_nodes_and_within_the_backward_pass
     assert saving.seconds_per_step[0] < 0.2 < saving.seconds_per_step[1]
     most = found("CMP024", cmp024(0.5)).saving
     assert most is not None and most.seconds_per_step[1] <= 0.6
+
+
+def test_an_lstm_gets_padded_batches_instead_of_packed_ones() -> None:
+    lstm = {"0": {"model": {"layers": {"LSTM": 1}}}}
+    a = cmp024(0.1, backward=0.6, part_lines=(), packing_lines=((SCRIPT, 61),), facts=lstm)
+    finding = found("CMP024", a)
+    assert finding.title.startswith("Packed sequences") and finding.fixes[0].where == Where(SCRIPT, 61)
+    assert "check the accuracy" in finding.fixes[0].change
+    assert finding.saving is not None
+    assert finding.saving.speedup == pytest.approx((1 / 0.87, 1 / 0.68), rel=0.02), "forward and backward pass"
+    assert "unbind" in found("CMP024", cmp024(0.1, packing_lines=((SCRIPT, 61),), facts=lstm)).fixes[0].title, (
+        "a line that takes parts is the nearer cause"
+    )

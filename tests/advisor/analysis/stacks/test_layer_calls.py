@@ -8,7 +8,7 @@ import pytest
 
 from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, looks, profile
 from recordings import plan, recording
-from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
+from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, packing_lines, recurrent_lines
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording, Source
 
@@ -91,6 +91,27 @@ def test_a_line_that_calls_the_model_and_the_backward_pass_itself_is_part_of_the
 def test_layers_before_python_3_11_have_no_name() -> None:
     (line,) = found(looks(75, *trained(INSIDE, MODULE, ("forward", *LAYER[1:]))), HEAD)
     assert line.leaf == ""
+
+
+PACKING = """\
+class Net(nn.Module):
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths
+        )
+        return self.rnn(packed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "on_gpu", "lines"), [("LSTM", False, ((MODEL, 3),)), ("GRU", False, ()), ("LSTM", True, ())]
+)
+def test_sequences_are_packed_for_an_lstm_on_a_cpu(
+    layer: str, on_gpu: bool, lines: tuple[tuple[str, int], ...]
+) -> None:
+    facts = {100: {"rank": 0, "model": {"layers": {layer: 1}}, "cuda": {"index": 0} if on_gpu else None}}
+    assert packing_lines(recorded(HEAD, model=PACKING, facts=facts)) == lines
+    assert packing_lines(recorded(HEAD, facts=facts)) == ()
 
 
 def test_a_cross_entropy_is_the_users_line_that_calls_it() -> None:

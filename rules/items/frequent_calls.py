@@ -28,7 +28,7 @@ _STANDARD_ERRORS = 1.64  # a confidence of 90 %
 # 0.5 of the step went, for weights of 24 MB: forward and backward pass took 0.55 of their time beside loading in the training process, 0.53
 # beside two workers.
 _WARM = 0.5
-_ALL_CORES = 0.9  # of the allowed cores in use: the job has work for more
+_ALL_CORES = 0.8  # of the allowed cores in use, on average: at times the job has work for more
 FREQUENT = {
     **CROWDED,
     "share": Threshold(

@@ -86,3 +86,11 @@ def test_an_lstm_gets_padded_batches_instead_of_packed_ones() -> None:
     assert "unbind" in found("CMP024", cmp024(0.1, packing_lines=((SCRIPT, 61),), facts=lstm)).fixes[0].title, (
         "a line that takes parts is the nearer cause"
     )
+
+
+def test_even_without_packing_an_lstm_takes_some_time() -> None:
+    facts = {"0": {"model": {"layers": {"LSTM": 1}}}}
+    saving = found(
+        "CMP024", cmp024(0.5, backward=0.9, part_lines=(), packing_lines=((SCRIPT, 61),), facts=facts)
+    ).saving
+    assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.15, rel=0.02)

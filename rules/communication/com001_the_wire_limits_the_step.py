@@ -2,7 +2,8 @@
 
 What it does: finds steps in which even the rank that arrives last still waits for the gradient exchange.
 
-Fires when: exposed communication of the last rank, less two standard errors, ≥ 15 % of the step.
+Fires when: exposed communication of the last rank, less two standard errors, ≥ 15 % of the step; or all but one of a step's exchanges, with
+the CPU time that they take from the backward pass which hides them.
 
 Why it is slow: the all-reduce takes longer than the backward pass that hides it. Waiting for a straggler is not
 counted: for one collective, the shortest duration over the ranks is the transfer; the rest is waiting for the last
@@ -52,7 +53,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COMM_WIRE_S,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
+from rn50_advisor.advisor.model.wording.quantities import duration, seconds_range, speedup_range
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     buffers_s,
@@ -96,28 +97,55 @@ _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     wire, step = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a) - model_s(a), a.value(STEP_TIME_S)
-    level = severity(wire / step)
-    if proven_s(a, wire) < t["wire"] * step or level is None:
+    exposed, needless = proven_s(a, wire) >= t["wire"] * step, _needless_s(a)
+    level = severity((wire if exposed else needless) / step)
+    if not (exposed or needless >= t["wire"] * step) or level is None:
         return Clear(RULE.id)
-    by_norms = norms_s(a) > gradients_s(a)
-    saving = _saving_of_norms(a) if by_norms else _saving(a)
+    by_norms = exposed and norms_s(a) > gradients_s(a)
+    saving = _saving_of_norms(a) if by_norms else _saving(a, hidden_too=not exposed)
+    title = "Network transfer: gradient exchange longer than the backward pass"
+    if by_norms:
+        title = "Synchronized batch norm: ranks wait at every layer"
+    elif not exposed:
+        title = f"Gradient exchange after each of a step's {exchanges_of(a)} batches"
     return Finding(
         rule=RULE.id,
-        title="Synchronized batch norm: ranks wait at every layer"
-        if by_norms
-        else "Network transfer: gradient exchange longer than the backward pass",
+        title=title,
         severity=level,
         confidence=confidence(a),
         # other advice may gain more than half the bytes do
         seconds_per_step=sum(saving.seconds_per_step) / 2,
-        evidence=_evidence(a, t),
+        evidence=_evidence(a, t) if exposed else (_needless_evidence(a, t), *_evidence(a, t)[1:]),
         fixes=_FIXES_OF_NORMS if by_norms else _fixes(a),
         saving=saving,
     )
 
 
-def _saving(a: Analysis) -> Saving:
-    """The saving with half the gradient bytes; other collectives stay as they are."""
+def _needless_s(a: Analysis) -> float:
+    """Seconds of a step, less two standard errors, that all but one of its exchanges take, with what they take from computing."""
+    times = exchanges_of(a)
+    return proven_s(a, gradients_s(a)) * (1 - 1 / times) + _beside_s(a)
+
+
+def _beside_s(a: Analysis) -> float:
+    """What all but one of a step's exchanges take from the computing that hides them: it is not free if the same cores send the bytes."""
+    return taken_from_computing(a) * (exchange_s(a) - gradients_s(a)) * (1 - 1 / exchanges_of(a))
+
+
+def _needless_evidence(a: Analysis, t: Thresholds) -> Evidence:
+    step, times, beside = a.value(STEP_TIME_S), exchanges_of(a), _beside_s(a)
+    note = (
+        f"of a {duration(step)} step, in {times - 1} of {times} exchanges: {duration(beside)} of CPU time that they take from the "
+        "backward pass, and what follows it"
+    )
+    return Evidence("needless exchanges", _needless_s(a), "s", t["wire"] * step, note)
+
+
+def _saving(a: Analysis, *, hidden_too: bool = False) -> Saving:
+    """The saving with half the gradient bytes; other collectives stay as they are.
+
+    `hidden_too`: the finding rests on what hidden exchanges take from computing, of which at worst half comes back.
+    """
     model, others, wire, times = model_of(a), others_s(a), gradients_s(a), exchanges_of(a)
     if calls := _small_calls(a):
         best, worst = (model.step_if({}, wire_s=others + left * wire) for left in (1 / calls, _LEFT_OF_ONE_MESSAGE_MAX))
@@ -126,8 +154,8 @@ def _saving(a: Analysis) -> Saving:
         best, worst = (
             model.step_if({}, wire_s=others + min(wire, share * wire / times)) for share in _SINGLE_EXCHANGE_RATIO
         )
-        # the exchange that the backward pass hides is not free if the computing cores also send the bytes
-        beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
+        beside_s = _beside_s(a)
+        worst -= 0.5 * beside_s if hidden_too else 0.0
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange per step instead of {times}")
     if _gathers_once_first(a):
         best, worst = (model.step_if({}, wire_s=others + left * wire) for left in _LEFT_GATHERED_ONCE)

@@ -10,9 +10,11 @@ import pytest
 import rule_cases as jobs
 from comm_rule_cases import TWO_HOSTS, causes, com001_beside_norms, com006, exchanging, wrapped
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.findings import Clear, Finding, Where
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, job, rank
-from rule_runs import found
+from rule_runs import RULES, found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -127,6 +129,32 @@ def test_a_loop_that_accumulates_is_advised_to_exchange_once_a_step() -> None:
     saving = found("COM001", busy).saving
     best = 0.68 - 0.5 * 0.1 * 0.75
     assert saving is not None and saving.speedup == pytest.approx((1 / 0.72, 1 / (best * (1 - 0.15 * (1 - best)))))
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "job_cpu_s", "cores"), [(8.0, 2.24, 2.0), (1.0, 2.24, 2.0), (8.0, 2.0, 2.0), (8.0, 2.24, 8.0)]
+)
+def test_exchanges_that_the_backward_pass_hides_cost_the_cores_that_they_run_on(
+    exchanges: float, job_cpu_s: float, cores: float
+) -> None:
+    """Of a step of 1 s 0.05 s are exposed; the exchange takes 0.6 s, and 0.12 s of CPU time in each rank."""
+    own = {n: rank(0.95) for n in (0, 1)}
+    values = {"comm.wire_s": 0.05, "comm.span_s": 0.6, "comm.exchanges": exchanges, "comm.buckets": 3.0}
+    hiding = wrapped(own, values=values)
+    assert hiding.model is not None
+    a = replace(hiding, model=replace(hiding.model, job_cpu_s=job_cpu_s + 0.12, allowed_cores=cores))
+    outcome = run_rule(RULES["COM001"], a, Config())
+    if (exchanges, job_cpu_s, cores) != (8.0, 2.24, 2.0):
+        assert isinstance(outcome, Clear)
+        return
+    assert isinstance(outcome, Finding) and outcome.saving is not None
+    assert outcome.title == "Gradient exchange after each of a step's 8 batches"
+    assert outcome.evidence[0].metric == "needless exchanges" and "7 of 8 exchanges" in outcome.evidence[0].note
+    beside = (2.36 - 1.9) / 2 / 0.6 * 0.55 * 7 / 8
+    assert outcome.evidence[0].value == pytest.approx(0.05 * 7 / 8 + beside)
+    worst = 1 - 0.05 * (1 - 1.2 / 8) - 0.5 * beside
+    assert outcome.saving.speedup[0] == pytest.approx(1 / worst, rel=0.01)
+    assert "once per step" in outcome.fixes[0].title
 
 
 def test_com001_states_the_rate_of_the_whole_exchange() -> None:

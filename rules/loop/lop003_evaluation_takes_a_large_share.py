@@ -10,13 +10,14 @@ Evidence: time in evaluation, spread over the steps; its share of the run so far
 found where the model that trains is put into `eval()` mode; the share of its batches during which autograd's graph grew;
 check sums of its first batches, which show that all ranks of a DDP job evaluate the same samples.
 
-Fix: evaluate under `torch.no_grad()`, less often, on a subset in between, with a larger batch and enough workers. If
-starting the workers of its loader takes 15 % of it or more, keep them: `persistent_workers=True`, and the loader created
-once. If all ranks evaluate the same samples, or one evaluates while the others wait, distribute them.
+Fix: evaluate less often, on a subset in between, with a larger batch and enough workers; under `torch.no_grad()`,
+which spares memory. If starting the workers of its loader takes 15 % of it or more, keep them:
+`persistent_workers=True`, and the loader created once. If all ranks evaluate the same samples, or one evaluates while
+the others wait, distribute them.
 
-Estimate: evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the workers
-saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the samples; at worst
-half of the time that this spares is lost to uneven parts.
+Estimate: evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the
+workers saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the
+samples, and so it is where one evaluates for all; at worst half of the time that this spares is lost to uneven parts.
 
 False alarms: a short trial run that evaluates once at its end.
 """
@@ -60,7 +61,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     site = next((Where(site["file"], site["line"]) for site in a.evaluation_sites), None)
     whose = ranks_that_spend(a, _EVALUATION)
     restarting = _restarting(a)
-    fixes = [_less_often(a, site), *_faster(a)]
+    fixes = [Fix("evaluate less often, or on a subset in between", "", site, "one line"), *_faster(a)]
+    if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN:
+        fixes.append(
+            Fix("evaluate under torch.no_grad()", "which frees memory; it need not be faster", site, "one line")
+        )
     if whose:
         change = "DistributedSampler(..., shuffle=False), counts summed with all_reduce"
         fixes.insert(0, Fix("distribute it across the ranks", change, site, "small change"))
@@ -86,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             *_details(a),
         ),
         fixes=tuple(fixes),
-        saving=_saving(a, kept=restarting is not None),
+        saving=_saving(a, kept=restarting is not None, whose=len(whose)),
     )
 
 
@@ -139,11 +144,6 @@ def _keep_workers(loader: LoaderFacts) -> Fix:
     return Fix.of(title, change, where_of(loader), "one line" if loader.made <= 1 else "small change")
 
 
-def _less_often(a: Analysis, site: Where | None) -> Fix:
-    ungraded = "under torch.no_grad(), " if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN else ""
-    return Fix(f"evaluate {ungraded}less often, or on a subset in between", "", site, "one line")
-
-
 def _faster(a: Analysis) -> tuple[Fix, ...]:
     """What makes each evaluation shorter: only a GPU is sure to gain by a larger batch, and workers need cores of their own."""
     loader = _loader(a)
@@ -176,12 +176,13 @@ def _details(a: Analysis) -> Iterator[Evidence]:
         )
 
 
-def _saving(a: Analysis, *, kept: bool) -> Saving:
+def _saving(a: Analysis, *, kept: bool, whose: int) -> Saving:
+    """That of the first fix. `whose`: ranks that evaluate while the others wait; 0: all evaluate."""
     if kept:
         best, worst = (_step_with(a, starts=times) for times in reversed(_PERSISTENT_SAVES))
         return model_of(a).saving(model_of(a).at_best(best), worst, "persistent workers between evaluations")
-    if _all_evaluate_the_same(a):
-        part = 1.0 / a.world_size
+    if whose or _all_evaluate_the_same(a):
+        part = (whose or 1) / a.world_size
         best, worst = (_step_with(a, share=share) for share in (part, 1.0 - _SPARED_AT_WORST * (1.0 - part)))
         return model_of(a).saving(model_of(a).at_best(best), worst, f"{a.world_size} ranks share the evaluation")
     best, worst = (_step_with(a, share=share) for share in (0.1, 0.5))

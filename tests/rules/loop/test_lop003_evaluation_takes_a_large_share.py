@@ -41,8 +41,12 @@ def test_table(check: Check) -> None:
 def test_lop003_advises_to_divide_an_evaluation_by_one_rank() -> None:
     assert "divide" not in found("LOP003", TABLE.job()).fixes[0].title
     alone = replace(lop003(), model=replace(lop003().model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))
-    fix = found("LOP003", alone).fixes[0]
+    finding = found("LOP003", alone)
+    fix = finding.fixes[0]
     assert "distribute" in fix.title and "DistributedSampler" in fix.change
+    assert finding.saving is not None and "2 ranks share" in finding.saving.basis
+    worst, best = finding.saving.seconds_per_step
+    assert worst == pytest.approx(0.3 / 4) and 0.3 / 2 <= best < 0.2, "the other half is evaluated by the other rank"
 
 
 def test_lop003_names_the_line_that_evaluates_and_needless_gradients() -> None:
@@ -57,8 +61,9 @@ def test_lop003_names_the_line_that_evaluates_and_needless_gradients() -> None:
         "at /job/train.py:264",
         "at /job/train.py:265",
     ]
-    assert "no_grad" not in plain.fixes[0].title
-    assert "torch.no_grad()" in recorded.fixes[0].title
+    assert not any("no_grad" in fix.title for fix in plain.fixes)
+    assert "less often" in recorded.fixes[0].title, "what the gain is that of"
+    assert "torch.no_grad()" in recorded.fixes[-1].title and "memory" in recorded.fixes[-1].change
     assert found("LOP003", lop003(evaluated_with_gradients=None)).fixes[0].where is None
 
 
@@ -112,7 +117,7 @@ def test_lop003_spares_the_ranks_that_wait_for_the_one_that_evaluates() -> None:
         return found("LOP003", replace(lop003(), model=replace(lop003().model, own=own))).saving
 
     waiting = saving(0.3)
-    assert waiting.speedup[0] > 1.15 and waiting.speedup[1] > 1.3
+    assert waiting.speedup[0] > 1.07 and waiting.speedup[1] > 1.15
     assert saving(0.0).speedup[1] >= waiting.speedup[1] > saving(0.5).speedup[1], "the rest is its own work"
 
 

@@ -253,8 +253,8 @@ class Agent:
         self._departures.settle(time.perf_counter_ns())
         self._host.targets = tuple(self._followers.targets(with_workers=self._overhead.workers))
         self._stacks.watched = watched_ranks(ranks, facts)
-        crowd = _CROWD_WORTH_SHARE * len(os.sched_getaffinity(0))
-        makers = self._followers.makers(_WAIT_WORTH_SHARE, crowd, time.perf_counter_ns())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        makers = self._followers.makers(_WAIT_WORTH_SHARE, _CROWD_WORTH_SHARE * cores, time.perf_counter_ns())
         self._stacks.makers = makers_of(makers, facts)
         self._look_deep()
         # the user requested the deep window: reading its trace must not cost other measurements

@@ -52,6 +52,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COMM_SPAN_S,
     COMM_WIRE_S,
 )
+from rn50_advisor.advisor.model.measures.host_measures import THREADS_INTRA_OP
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration, seconds_range, speedup_range
 from rn50_advisor.rules.analysis_reading import model_of
@@ -124,7 +125,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _needless_s(a: Analysis) -> float:
     """Seconds of a step, less two standard errors, that all but one of its exchanges take, with what they take from computing."""
     times = exchanges_of(a)
-    return proven_s(a, gradients_s(a)) * (1 - 1 / times) + _beside_s(a)
+    # with several threads for one operation the job's CPU time is theirs, too, not only that of the exchange
+    alone = set(a.by_rank(THREADS_INTRA_OP).values()) == {1.0}
+    return proven_s(a, gradients_s(a)) * (1 - 1 / times) + (_beside_s(a) if alone else 0.0)
 
 
 def _beside_s(a: Analysis) -> float:

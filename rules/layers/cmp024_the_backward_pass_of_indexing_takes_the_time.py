@@ -90,8 +90,8 @@ _PACKED = _Kind(
     _GONE_OF_PACKED,
     "Packed sequences: the LSTM computes time step by time step",
     "give the LSTM the padded batch: without packing it computes all time steps in one call",
-    "outputs, _ = self.lstm(x); last = outputs[torch.arange(len(x)), lengths - 1]  # the same numbers; batches of similar lengths keep the "
-    "padding short. In a bidirectional LSTM the backward direction then begins in the padding: check the accuracy",
+    "outputs, _ = self.lstm(x); last = outputs[torch.arange(len(x)), lengths - 1]  # the same up to rounding; batches of similar lengths "
+    "keep the padding short. In a bidirectional LSTM the backward direction then begins in the padding: check the accuracy",
     "the same LSTM on padded batches",
 )
 

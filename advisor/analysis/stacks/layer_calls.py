@@ -9,6 +9,7 @@ from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import calls_another, training_callees
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again, parsed
+from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     called,
     in_forward,
@@ -83,13 +84,10 @@ def packing_lines(recording: Recording) -> tuple[tuple[str, int], ...]:
         return ()
     trees = ((source.path, None if source.edited else parsed(source.text)) for source in recording.sources)
     calls = ((path, node) for path, tree in trees if tree is not None for node in ast.walk(tree))
-    found = {(path, node.lineno) for path, node in calls if isinstance(node, ast.Call) and _packs(node.func)}
+    found = {
+        (path, node.lineno) for path, node in calls if isinstance(node, ast.Call) and last_name(node.func) in _PACKING
+    }
     return tuple(sorted(found))
-
-
-def _packs(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in _PACKING
 
 
 def _is_loss(frame: StackFrame) -> bool:

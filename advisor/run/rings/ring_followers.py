@@ -88,7 +88,7 @@ class Followers:
         that together keep so many cores busy, which training may lack.
         """
         short = {f.rank: f for f in self.ranks() if f.recent.wait_share >= least_share}
-        workers = self.workers()
+        workers = [f for f in self.workers() if f.rank is not None]
         if sum(f.made_cpu_ns / max(1, now_ns - f.first_seen_ns) for f in workers) < least_cores:
             workers = [f for f in workers if f.rank in short]
         loading = {f.rank for f in workers}

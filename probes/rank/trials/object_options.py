@@ -33,6 +33,7 @@ _ATTRIBUTES = {
     "EmbeddingBag": ("sparse",),
 }
 _CONVERSION = "convert_sync_batchnorm"  # its removal concerns the norms that it makes
+_SCALED = "_step_supports_amp_scaling"
 _OBJECTS_MAX = 10_000
 _ONLY_BY_RESTART = "only by a restart: %s"
 
@@ -124,24 +125,27 @@ class ObjectOptions:
         if fused:
             _check_fused(parameter for group in groups for parameter in group["params"])
         before = [(group, {name: group.get(name) for name in _IMPLEMENTATIONS}) for group in groups]
-        scaled = vars(optimizer).get("_step_supports_amp_scaling")
-        for group in groups:
-            group.update(asked)
-        # as the constructor of a fused one does, for the scaler of mixed precision
-        optimizer._step_supports_amp_scaling = fused
-        _place_counts(optimizer)
+        scaled = vars(optimizer).get(_SCALED)
         stepped = optimizer.register_step_pre_hook(lambda *_: self._outcomes.applied(self._index))
 
         def put_back() -> None:
             stepped.remove()
             for group, own in before:
                 group.update(own)
-            if scaled is None:
-                del optimizer._step_supports_amp_scaling
-            else:
-                optimizer._step_supports_amp_scaling = scaled
+            vars(optimizer).pop(_SCALED, None)
+            if scaled is not None:
+                setattr(optimizer, _SCALED, scaled)
             _place_counts(optimizer)
 
+        try:
+            for group in groups:
+                group.update(asked)
+            # as the constructor of a fused one does, for the scaler of mixed precision
+            setattr(optimizer, _SCALED, fused)
+            _place_counts(optimizer)
+        except BaseException:
+            put_back()
+            raise
         return put_back
 
     def _without_synchronisation(self, norm: Any) -> Undo:

@@ -132,19 +132,21 @@ def test_a_loop_that_accumulates_is_advised_to_exchange_once_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exchanges", "job_cpu_s", "cores"), [(8.0, 2.24, 2.0), (1.0, 2.24, 2.0), (8.0, 2.0, 2.0), (8.0, 2.24, 8.0)]
+    ("exchanges", "job_cpu_s", "cores", "threads"),
+    [(8.0, 2.24, 2.0, 1.0), (1.0, 2.24, 2.0, 1.0), (8.0, 2.0, 2.0, 1.0), (8.0, 2.24, 8.0, 1.0), (8.0, 2.24, 2.0, 2.0)],
 )
 def test_exchanges_that_the_backward_pass_hides_cost_the_cores_that_they_run_on(
-    exchanges: float, job_cpu_s: float, cores: float
+    exchanges: float, job_cpu_s: float, cores: float, threads: float
 ) -> None:
     """Of a step of 1 s 0.05 s are exposed; the exchange takes 0.6 s, and 0.12 s of CPU time in each rank."""
     own = {n: rank(0.95) for n in (0, 1)}
-    values = {"comm.wire_s": 0.05, "comm.span_s": 0.6, "comm.exchanges": exchanges, "comm.buckets": 3.0}
+    values: dict[str, Any] = {"comm.wire_s": 0.05, "comm.span_s": 0.6, "comm.exchanges": exchanges, "comm.buckets": 3.0}
+    values |= {"threads.intra_op": {0: threads, 1: threads}}
     hiding = wrapped(own, values=values)
     assert hiding.model is not None
     a = replace(hiding, model=replace(hiding.model, job_cpu_s=job_cpu_s + 0.12, allowed_cores=cores))
     outcome = run_rule(RULES["COM001"], a, Config())
-    if (exchanges, job_cpu_s, cores) != (8.0, 2.24, 2.0):
+    if (exchanges, job_cpu_s, cores, threads) != (8.0, 2.24, 2.0, 1.0):
         assert isinstance(outcome, Clear)
         return
     assert isinstance(outcome, Finding) and outcome.saving is not None

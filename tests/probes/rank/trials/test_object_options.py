@@ -121,6 +121,24 @@ def test_an_optimizer_counts_as_changed_once_it_has_updated_so() -> None:
     assert (group["fused"], group["foreach"], optimizer.state[weight]["step"].item()) == (None, True, 3.0)
 
 
+def test_a_form_that_cannot_be_set_whole_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(3))], foreach=True)
+    before = [dict(group) for group in optimizer.param_groups]
+    calls = iter([MemoryError])
+
+    def no_memory(_: Any) -> None:
+        for error in calls:
+            raise error
+
+    monkeypatch.setattr("rn50_advisor.probes.rank.trials.object_options._place_counts", no_memory)
+    changed, found = options(optimizer, call("Adam", fused=True))
+    with pytest.raises(MemoryError):
+        changed.switch()
+    optimizer.step()
+    assert [dict(group) for group in optimizer.param_groups] == before
+    assert not hasattr(optimizer, "_step_supports_amp_scaling") and found.facts()["applied"] == [[0, 0]]
+
+
 def test_counts_of_updates_lie_where_the_implementation_wants_them() -> None:
     weight = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
     optimizer = torch.optim.Adam([weight])

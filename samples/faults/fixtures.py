@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rn50_advisor.probes.host.topology import slow_denormals
 from samples.faults.scenario import CannotBeMade, Conditions
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -296,6 +297,16 @@ class Compiler:
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
         need(any(shutil.which(name) for name in ("g++", "clang++")), "no C++ compiler for torch.compile")
+        yield Conditions()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDenormals:
+    """Requires a CPU that computes more slowly with denormal numbers."""
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need(slow_denormals(), "this CPU multiplies denormal numbers as fast as others")
         yield Conditions()
 
 

@@ -58,6 +58,7 @@ SETTING_TITLES = {
     "mem_total_bytes": "host memory",
     "os": "operating system",
     "rdma_ports": "RDMA ports",
+    "slow_denormals": "slow with denormal numbers",
     "smt": "simultaneous multithreading (SMT)",
     "swap_total_bytes": "swap",
     "threads": "CPU threads",

@@ -23,7 +23,7 @@ from rn50_advisor.probes.host.sampler import Sampler, Tick, host_probes
 from rn50_advisor.probes.host.storage.data_files import DataFilesProbe
 from rn50_advisor.probes.host.storage.disk_probe import mount_of
 from rn50_advisor.probes.host.target import Target
-from rn50_advisor.probes.host.topology import host_facts
+from rn50_advisor.probes.host.topology import host_facts, slow_denormals
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ class HostWatch:
 
     def _describe_machine(self) -> None:
         facts = host_facts()
+        facts["slow_denormals"] = slow_denormals()
         if self._gpu is not None:
             facts["gpus"] = [cast(GpuDeviceFacts, dataclasses.asdict(device)) for device in self._gpu.devices()]
             facts["gpu_paths"] = [cast(GpuPathFacts, dataclasses.asdict(path)) for path in self._gpu.paths()]

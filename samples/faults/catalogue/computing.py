@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samples.faults.fixtures import SlowDenormals
 from samples.faults.scenario import Job, fault, sound_twin
 
 compiled = Job("faults/jobs/compute/compiled.py")
@@ -308,6 +309,7 @@ SCENARIOS = (
         "momentum-becomes-denormal",
         "CMP018",
         shrinking(),
+        SlowDenormals(),
         line="torch.set_flush_denormal(",
         says="since step",
         fixed="--flush",
@@ -318,6 +320,7 @@ SCENARIOS = (
         "momentum-becomes-denormal-of-a-few-inputs",
         "CMP018",
         shrinking("--silent=0.06"),
+        SlowDenormals(),
         strength="just above",
         says="since step",
         fixed="--flush",
@@ -329,6 +332,7 @@ SCENARIOS = (
         "momentum-is-denormal-from-the-start",
         "CMP018",
         shrinking("--begin-with=1e-39", "--silent-from=0"),
+        SlowDenormals(),
         says="cost is unknown",
         fixed="--flush",
         untouched=("forward", "backward"),

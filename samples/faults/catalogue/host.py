@@ -104,7 +104,7 @@ SCENARIOS = (
         "MEM002",
         Job(
             "faults/jobs/input/loading.py",
-            ("--width=48", "--keep=20", "--pictures=480", "--steps=850", "--workers=1", "--persistent"),
+            ("--width=48", "--keep=20", "--pictures=480", "--steps=1700", "--workers=1", "--persistent"),
         ),
         says="the loader workers of rank 0",
         suite="all",

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
 from probe_trees import write_tree
-from rn50_advisor.probes.host.topology import host_facts
+from rn50_advisor.probes.host import topology
+from rn50_advisor.probes.host.topology import host_facts, slow_denormals
 
 
 def test_a_virtual_machine_with_two_sockets_and_two_threads_a_core(tmp_path: Path) -> None:
@@ -87,3 +92,26 @@ def test_the_real_host_as_json() -> None:
     assert facts["threads"] >= 1
     assert facts["mem_total_bytes"] > 0
     assert facts["hostname"]
+
+
+@pytest.mark.parametrize(("times", "slow"), [(1.0, False), (1.9, False), (2.0, True), (40.0, True)])
+def test_products_of_denormal_numbers_are_compared_with_others(
+    monkeypatch: pytest.MonkeyPatch, times: float, *, slow: bool
+) -> None:
+    calls: list[bool] = []
+
+    def duration_ns(values: NDArray[np.float32], product: NDArray[np.float32]) -> int:
+        denormal = bool((values.view(np.int32) < 0x00800000).all())
+        calls.append(denormal)
+        disturbed = 50 if len(calls) % 3 else 1  # by another program, most of the time
+        return int(1000 * (times if denormal else 1.0) * disturbed)
+
+    monkeypatch.setattr(topology, "_duration_ns", duration_ns)
+    assert slow_denormals() is slow
+    assert calls.count(True) == calls.count(False)
+
+
+def test_the_product_that_is_timed_is_one_of_denormal_numbers() -> None:
+    values, product = np.full(4, 1e-39, np.float32), np.zeros(4, np.float32)
+    assert topology._duration_ns(values, product) > 0
+    assert product.tolist() == pytest.approx([9e-40] * 4, rel=1e-3)

@@ -11,7 +11,7 @@ from explained_rules import would_explain
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected
 from rn50_advisor.rules.causes import is_cause
-from rule_cases import job, rank
+from rule_cases import META, job, rank
 from rule_runs import found
 from rule_table import Table, warm
 from table_checks import Check, checks
@@ -28,11 +28,14 @@ def cmp018(
     own: float = 1.0,
     on: tuple[int, ...] = (0, 1),
     gpu: bool = False,
+    slow: bool | None = None,
+    optimizer: str = "SGD",
     **more: Any,
 ) -> Analysis:
     """Ranks with such a share of denormal numbers, with which a step takes one second, and without them computed `grew` times as fast."""
     ranks = (0, 1)
-    facts = {str(n): {"threads": threads, **({"cuda": {"index": 0}} if gpu else {})} for n in ranks}
+    about = {"threads": threads, "optimizer": {"class": optimizer}}
+    facts = {str(n): {**about, **({"cuda": {"index": 0}} if gpu else {})} for n in ranks}
     values: dict[str, Any] = {}
     if share is not None:
         kinds = {name: dict.fromkeys(ranks, 0.0) for name in ("weights", "gradients", "state")}
@@ -48,7 +51,8 @@ def cmp018(
                 "denormal.step_s": dict.fromkeys(on, 1.0),
             }
     phases = rank(input_wait=1.0 - own)
-    return job(dict.fromkeys(ranks, phases), **{"values": values, "facts": facts, **more})
+    given = job(dict.fromkeys(ranks, phases), **{"values": values, "facts": facts, **more})
+    return given if slow is None else replace(given, meta=replace(META, environment={"slow_denormals": slow}))
 
 
 TABLE = Table(
@@ -67,6 +71,13 @@ TABLE = Table(
         "steps that are as long as before": {"grew": 1.0},
         "a machine that has become slower in all phases": {"grew": 1.3, "mood": 1.25},
         "a step that waits for input": {"own": 0.02},
+        "from the start, on a CPU that multiplies them as fast as others": {"grew": None, "slow": False},
+        "weights of that kind there, whatever the optimizer": {
+            "grew": None,
+            "slow": False,
+            "kind": "weights",
+            "optimizer": "Adam",
+        },
     },
     severities=(
         ({}, "critical"),
@@ -81,6 +92,9 @@ TABLE = Table(
         "gradients": {"kind": "gradients"},
         "told to flush when the other threads had started": {"flushed": 1.0},
         "on one rank": {"on": (1,)},
+        "from the start, on a CPU that is slow with them": {"grew": None, "slow": True},
+        "roots of them, on any CPU": {"grew": None, "slow": False, "optimizer": "Adam"},
+        "a growth that was measured, on any CPU": {"slow": False},
     },
     not_measured={"tensors that nobody looked at": ({"share": None}, ("denormal.weights",))},
 )

@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from rn50_advisor.advisor.run.processes import host_watch
-from rn50_advisor.advisor.run.processes.host_watch import HostNews, HostWatch, MountNews
+from rn50_advisor.advisor.run.processes.host_watch import HostNews, HostWatch, MachineNews, MountNews
+from rn50_advisor.probes.host.topology import host_facts
 
 
 def test_probes_go_on_while_a_mount_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,6 +21,8 @@ def test_probes_go_on_while_a_mount_does_not_answer(monkeypatch: pytest.MonkeyPa
     watch.start()
     seen = [news.get(timeout=30.0) for _ in range(8)]
     assert sum(isinstance(each, HostNews) for each in seen) >= 6, "the machine's facts are among them"
+    (machine,) = (each.facts for each in seen if isinstance(each, MachineNews))
+    assert machine["slow_denormals"] in {True, False} and machine["cpu_model"] == host_facts()["cpu_model"]
     assert not watch.finish(0.0), "the mount has not answered"
     server.set()
     assert watch.finish(30.0)

@@ -301,7 +301,7 @@ SCENARIOS = (
     fault(
         "shard-a-little-too-far",
         "DAT009",
-        job(*SHARDS, "--far=5"),
+        job(*SHARDS, "--far=6"),
         strength="just above",
         line=LOADER,
         fixed="--dealt",

@@ -151,7 +151,7 @@ SCENARIOS = (
         suite="fast",
     ),
     too_slow("disk-at-half-the-speed-it-takes", reading("--steps=120", *PAIR), 14_000_000, files=2000),
-    too_slow("disk-a-little-too-slow", reading("--steps=150", *PAIR), 23_000_000, files=2500, strength="just above"),
+    too_slow("disk-a-little-too-slow", reading("--steps=150", *PAIR), 19_000_000, files=2500, strength="just above"),
     too_slow(
         "disk-too-slow-for-a-worker-that-computes",
         small("--steps=60", *COMPUTING),

@@ -30,7 +30,7 @@ SCENARIOS = (
     fault(
         "anomaly-detection-left-on",
         "CMP010",
-        between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0),
+        between("--anomaly=100000", *ALONE[:1], "--steps=150", ranks=0),
         fixed=between(*ALONE[:1], "--steps=150", ranks=0),
     ),
     fault(

@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             Evidence.of(CPU_AFFINITY_CORES, bound, note=_bound_cores(a, usable)),
-            *((Evidence.of(CPU_AFFINITY_CORES, loss["before"], note=_until(loss), form="continues"),) if loss else ()),
+            *((Evidence.of(CPU_AFFINITY_CORES, loss["before"], note=_until(loss), form="explains"),) if loss else ()),
             delay_evidence(delay, t["delay"] * step),
             *(
                 (
@@ -151,13 +151,15 @@ def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, 
     if loss is None or not loss["module"] or not loss.get("file"):
         return (anywhere,)
     # a rank that had cores of its own before keeps these
-    back = f"{_ALL_CORES}" if loss["before"] >= usable else "os.sched_setaffinity(0, before)"
-    kept = "" if loss["before"] >= usable else ", with before = os.sched_getaffinity(0) ahead of it"
+    had_all = loss["before"] >= usable
+    back = f"{_ALL_CORES}" if had_all else "os.sched_setaffinity(0, before)"
+    kept = "" if had_all else ", with before = os.sched_getaffinity(0) ahead of it"
     after_it = Fix(
         f"restore the affinity after the import of {loss['module']}",
         f"{back} right after it{kept}{unset and f'; or unset {unset}'}",
         Where(loss["file"], loss["line"]),
         "one line",
+        call=_ALL_CORES if had_all else None,
     )
     return (after_it,) if loss["by_import"] else (anywhere, after_it)
 

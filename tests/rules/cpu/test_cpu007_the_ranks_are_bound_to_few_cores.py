@@ -9,6 +9,7 @@ import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.trials.knobs import Knob, knob_of
 from rule_cases import job, rank
 from rule_runs import found
 from rule_table import Table, waits, warm
@@ -92,12 +93,15 @@ def test_the_import_that_took_the_cores_is_named_and_they_are_given_back_after_i
     (fix,) = finding.fixes
     assert (fix.title, fix.where) == ("restore the affinity after the import of binder", Where("/job/train.py", 3))
     assert fix.change == "os.sched_setaffinity(0, range(os.cpu_count())) right after it"
+    knob = knob_of(fix)
+    assert isinstance(knob, Knob) and knob.can_switch and knob.name == "os.sched_setaffinity(0, range(os.cpu_count()))"
     fix = found("CPU007", cpu007(lost=LOST, about={"binding_variables": BINDING})).fixes[0]
     assert fix.change.endswith("; or unset OMP_PROC_BIND=close")
 
 
 def test_a_rank_with_cores_of_its_own_gets_no_more_back_than_these() -> None:
     fix = found("CPU007", cpu007(lost={**LOST, "before": 4})).fixes[0]
+    assert fix.call is None, "nobody else knows which ones"
     assert fix.change.startswith(
         "os.sched_setaffinity(0, before) right after it, with before = os.sched_getaffinity(0)"
     )

@@ -29,8 +29,8 @@ RUNS_DIFFER = 0.05
 A_GAIN = 1.005  # a range that ends below this reads "1.00×" and predicts nothing
 
 
-# How a value and its note form a sentence: "rank 1 waits 400 ms" stands alone, "of one rank in a step" continues "8 samples", and
-# "read back from swap" explains "8 MB/s" after a colon.
+# How a value and its note form a sentence: "rank 1 waits 400 ms" stands alone, "of the SMs had work" continues "30 %" to a sentence, and
+# "read back from swap" explains "8 MB/s", which needs the metric's title in front: "swap-in rate: 8 MB/s, read back from swap".
 NoteForm = Literal["alone", "continues", "explains"]
 
 

@@ -171,7 +171,7 @@ def _evidence(finding: Finding) -> list[str]:
     rows = []
     for item in finding.evidence:
         threshold = phrases.amount(item, item.threshold) if item.threshold is not None else fmt.DASH
-        row = (phrases.metric(item.metric), phrases.amount(item, item.value), threshold, item.note)
+        row = (phrases.metric(item.metric), phrases.amount(item, item.value), threshold, phrases.note(item))
         rows.append(tuple(_text(cell) for cell in row))
     return _table(["measured", "value", "threshold", "meaning"], rows)
 

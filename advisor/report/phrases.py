@@ -21,7 +21,14 @@ from rn50_advisor.advisor.model.report import (
     Report,
     State,
 )
-from rn50_advisor.advisor.model.wording import check_words, gain_words, stage_words, trial_words
+from rn50_advisor.advisor.model.wording import (
+    check_words,
+    evidence_words,
+    gain_words,
+    rank_words,
+    stage_words,
+    trial_words,
+)
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
@@ -98,20 +105,21 @@ def metric(name: str) -> str:
 
 def amount(item: Evidence, value: float | str | None) -> str:
     """A value or threshold of this evidence with its unit, unless the metric's name ends with that word."""
-    return fmt.amount(value, item.unit, item.metric)
+    return evidence_words.amount(item, value)
+
+
+def note(item: Evidence) -> str:
+    return evidence_words.grammatical(item.note)
 
 
 def evidence(item: Evidence) -> str:
     """`input wait: 412 ms (threshold 30 ms), note`."""
-    text = f"{metric(item.metric)}: {amount(item, item.value)}"
-    if item.threshold is not None:
-        text += f" (threshold {amount(item, item.threshold)})"
-    return f"{text}, {item.note}" if item.note else text
+    return evidence_words.in_full(item)
 
 
-def gain(saving: Saving | None) -> str:
-    """Empty where nothing is predicted."""
-    return gain_words.gain(saving) if saving else ""
+def gain(saving: Saving | None, room: int | None = None) -> str:
+    """Empty where nothing is predicted. `room`: columns; parts that do not fit are left out."""
+    return gain_words.gain(saving, room) if saving else ""
 
 
 def speedup(saving: Saving) -> tuple[str, str]:
@@ -188,6 +196,12 @@ def place(fix: Fix) -> str:
     return f"{fix.where.file}:{fix.where.line}" if fix.where else ""
 
 
+def from_its_folder(report: Report, text: str) -> str:
+    """The text with paths below the job's folder as one types them there: `src/train.py:142`."""
+    folder = str(report.environment.get("cwd") or "").rstrip("/")
+    return text.replace(f"{folder}/", "") if folder else text
+
+
 def option(fix: Fix) -> str:
     """`: pass --workers 6`, where an option of the job's own does it."""
     return f": {', '.join(fix.options)}" if fix.options else ""
@@ -227,7 +241,7 @@ def speed(report: Report) -> list[tuple[str, str]]:
         ("step, 95th percentile", fmt.duration(step.p95_s) if step.p95_s is not None else ""),
         ("steps observed", f"{step.steps:,}, {step.steady_steps:,} of them steady"),
         ("batch per rank", f"{fmt.number(rate.batch_size)} samples" if rate.batch_size is not None else ""),
-        ("ranks", f"{report.job.ranks:,}" if report.job.ranks else "none seen"),
+        (rank_words.plural(report), f"{report.job.ranks:,}" if report.job.ranks else "none seen"),
         ("time lost", lost(report)),
     ]
     return [(label, value) for label, value in pairs if value]

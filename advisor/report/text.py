@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report, State
+from rn50_advisor.advisor.model.wording import evidence_words, rank_words, stage_words
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.model.wording.trial_words import BY_TRY
 from rn50_advisor.advisor.report import (
     fact_tables,
@@ -48,16 +48,19 @@ def summary_lines(report: Report, where: str = "", run: str = "") -> list[Line]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
     style = STATE_STYLE[phrases.shown_state(report)]
     rule = f" ({verdict.rule})" if verdict.rule else ""
+    title = phrases.from_its_folder(report, verdict.title)
     out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (styled_lines.WIDTH - 13), "dim")]]
     out += styled_lines.wrapped(
-        f"{phrases.verdict_word(report)}: ", f"{verdict.title}{rule}", "title", indent=0, most=2, label_style=style
+        f"{phrases.verdict_word(report)}: ", f"{title}{rule}", "title", indent=0, most=2, label_style=style
     )
-    out += styled_lines.wrapped("why     ", _why(report, finding), indent=0, most=3)
+    why = phrases.from_its_folder(report, _why(report, finding))
+    out += styled_lines.wrapped("why     ", why, indent=0, most=3)
     if finding is not None and finding.fixes:
         fix = finding.fixes[0]
-        where_to = f"{fmt.shorten_path(inert_text.one_line(phrases.place(fix)), 60)}: " if fix.where else ""
+        place = inert_text.one_line(phrases.from_its_folder(report, phrases.place(fix)))
+        where_to = f"{fmt.shorten_path(place, 60)}: " if fix.where else ""
         out += styled_lines.wrapped("fix     ", where_to + fix.title + phrases.option(fix), "code", indent=0, most=2)
-    if finding is not None and (gain := phrases.gain(finding.saving)):
+    if finding is not None and (gain := phrases.gain(finding.saving, styled_lines.WIDTH - len("gain    "))):
         out += styled_lines.wrapped("gain    ", gain, "good", indent=0, most=1)
         if run and can_be_tried(finding):
             out += styled_lines.wrapped("try it  ", f"rn50-advisor try {run} -- …", "code", indent=0, most=1)
@@ -101,7 +104,8 @@ def document(report: Report) -> list[Line]:
 
 def _why(report: Report, finding: Finding | None) -> str:
     """Returns the first two pieces of evidence that have a value; without any, the verdict's summary or title."""
-    pieces = [phrases.evidence(e) for e in finding.evidence if e.value is not None][:2] if finding is not None else []
+    evidence = finding.evidence if finding is not None else ()
+    pieces = [evidence_words.sentence(e) for e in evidence if e.value is not None][:2]
     return "; ".join(pieces) or report.verdict.summary or report.verdict.title
 
 
@@ -116,7 +120,7 @@ def speed_line(report: Report) -> str:
     steps = report.step_time.steps
     parts.append(f"{steps:,} steps" if steps else "no training step observed")
     if report.job.ranks:
-        parts.append(fmt.counted(report.job.ranks, "rank"))
+        parts.append(rank_words.ranks(report))
     parts.append(phrases.ending(report.job))
     return " · ".join(parts)
 
@@ -127,9 +131,7 @@ def _head(report: Report) -> list[Line]:
     out += styled_lines.wrapped("command  ", inert_text.command_line(report.job.argv, 400) or fmt.DASH, most=4)
     if moment := phrases.started(report):
         out += styled_lines.wrapped("started  ", moment)
-    return out + styled_lines.wrapped(
-        "job      ", f"{fmt.counted(report.job.ranks, 'rank')}, {phrases.ending(report.job)}"
-    )
+    return out + styled_lines.wrapped("job      ", f"{rank_words.ranks(report)}, {phrases.ending(report.job)}")
 
 
 def _verdict(report: Report) -> list[Line]:

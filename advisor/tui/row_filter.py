@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import RankStrip
-from rn50_advisor.advisor.tui.styles.phase_styles import place
+from rn50_advisor.advisor.model.wording.rank_words import place
 
 _RANKS = re.compile(r"(\d+)(?:[-–](\d+))?")
 LATE_SHARE = 0.5  # of the steps: from here on a rank is shown as late

@@ -46,6 +46,7 @@ _NO_TRACED_STEP = (
     "profiler.step() in the loop. Kernels by class, if it has any, are those of the whole trace"
 )
 _NO_COMMON_STEP = "no step is in the traces of all ranks: they may be of different runs, or of different times"
+_RULES_NAMED_MAX = 3  # ids say little to most readers; the full report lists all of them with what they need
 WATCHED_RUN = "a run under rn50-advisor, not a trace"
 # Minimum cost of a cause as a share of its consequence's cost. For some causes the estimate is rough.
 _CAUSE_SHARE = 0.25
@@ -249,7 +250,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
             f"only {100 * computed:.0f} % of the step is compute, and no rule that could be checked explains the rest"
         )
         unknown = unknown_waits(analysis, text) if analysis.meta.traced and not unexplained else None
-        title, text = unknown or ("No cause was found", f"{text}{unexplained}; not measured: {unchecked}.")
+        title, text = unknown or ("No cause was found", f"{text}{unexplained}; {unchecked}.")
         return Verdict("inconclusive", None, title, text)
     parts = ", ".join(
         f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
@@ -273,7 +274,7 @@ def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
         "healthy",
         None,
         "Compute-bound",
-        f"{text}{_computed_by(analysis)}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
+        f"{text}{_computed_by(analysis)}; {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
 
 
@@ -309,7 +310,7 @@ def _of_trace(analysis: Analysis, text: str) -> Verdict:
 
 
 def _unchecked(a: Analysis, outcomes: list[Outcome]) -> str:
-    """Lists the rules without a result; of those about GPUs or several ranks, if the job has none, only the number."""
+    """Names up to three rules without a result, or their number; of those about what the job has none of, only the number."""
     unresolved = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
     absent = {
         "GPUs": () if a.on_gpu or a.gpu_view.devices else GPU_PREFIXES,
@@ -321,9 +322,19 @@ def _unchecked(a: Analysis, outcomes: list[Outcome]) -> str:
         for o in unresolved
         if isinstance(o, NotMeasured) and o.missing[0].startswith(values)
     }
-    text = rule_ids(o.rule for o in unresolved if o.rule not in about) or "nothing"
     groups = " or ".join(what for what in absent if what in about.values())
-    return f"{text}; {counted(len(about), 'check')} on {groups} left out" if about else text
+    left_out = f"{counted(len(about), 'check')} on {groups} left out" if about else ""
+    return _checked([o.rule for o in unresolved if o.rule not in about], left_out)
+
+
+def _checked(unresolved: list[str], left_out: str) -> str:
+    if not unresolved:
+        return f"{left_out}, all others made" if left_out else "all checks were made"
+    if len(unresolved) <= _RULES_NAMED_MAX:
+        text = f"not measured: {rule_ids(unresolved)}"
+    else:
+        text = f"{len(unresolved)} checks could not be made (`rn50-advisor report --full` lists the reasons)"
+    return f"{text}; {left_out}" if left_out else text
 
 
 def _unexplained(a: Analysis) -> str:

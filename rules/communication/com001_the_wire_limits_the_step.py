@@ -189,7 +189,7 @@ def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
         note = f"{100 * norms / step:.0f} % of the step, in collectives of synchronised batch norm"
         found.append(Evidence.of(COLLECTIVES_NORM_S, norms, note=note))
     if size:
-        found.append(Evidence.of(COMM_MEGABYTES, size, note="of gradients per step", form="continues"))
+        found.append(Evidence.of(COMM_MEGABYTES, size, note="per step", form="explains"))
     elif called and _by_python(a):
         found.append(
             Evidence.of(

@@ -87,7 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence.of(
                 GPU_MEM_USED_MB,
                 held[first],
-                note=f"in use on {listed([first])}, {more:.2f} times the mean of the others",
+                note=f"on {listed([first])}, {more:.2f} times the mean of the others",
             ),
             *busy,
         ),

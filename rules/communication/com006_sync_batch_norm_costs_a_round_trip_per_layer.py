@@ -69,7 +69,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COLLECTIVES_NORM_CALLS, calls, t["calls"], "in each step, to synchronise batch norm", form="explains"
             ),
             Evidence.of(
-                STEP_SAMPLES, batch, t["batch"], "of one rank: enough for per-rank statistics", form="continues"
+                STEP_SAMPLES, batch, t["batch"], "of one rank: enough for per-rank statistics", form="explains"
             ),
         ),
         fixes=(
@@ -93,7 +93,7 @@ def _at_best(a: Analysis, spent_s: float) -> float:
 
 
 def _share(spent: float, step: float) -> str:
-    return f"{100 * spent / step:.0f} % of the step in them, excluding the wait for a straggler"
+    return f"{100 * spent / step:.0f} % of the step, excluding the wait for a straggler"
 
 
 RULE = rule(

@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=ranks),
         evidence=(
             Evidence(
-                "backend", "gloo", "", None, "of the process group, with parameters on CUDA devices", form="continues"
+                "backend", "gloo", "", None, "in the process group, with parameters on CUDA devices", form="explains"
             ),
             Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step"),
         ),

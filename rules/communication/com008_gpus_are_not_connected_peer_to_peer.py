@@ -75,7 +75,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     saving = None if not wire else _saving(a, found.link)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     exposed = (
-        (Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, "exposed transfer time", form="explains"),) if wire else ()
+        (Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, "per step, not hidden by compute", form="explains"),)
+        if wire
+        else ()
     )
     return Finding(
         rule=RULE.id,

@@ -156,7 +156,7 @@ def _accumulated_s(a: Analysis, times: int) -> float:
 
 def _batch(a: Analysis) -> tuple[Evidence, ...]:
     samples = a.get(STEP_SAMPLES)
-    return () if not samples else (Evidence.of(STEP_SAMPLES, samples, note="of one rank in a step", form="continues"),)
+    return () if not samples else (Evidence.of(STEP_SAMPLES, samples, note="of one rank in a step", form="explains"),)
 
 
 RULE = rule(

@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["held"] * step,
                 f"{100 * held / step:.0f} % of the step, on the rank that waits least",
             ),
-            Evidence.of(COLLECTIVES_CALLS, most, None, f"from Python in a step{_through(site)}", form="continues"),
+            Evidence.of(COLLECTIVES_CALLS, most, None, f"from Python in a step{_through(site)}", form="explains"),
         ),
         fixes=(
             Fix(

@@ -93,11 +93,11 @@ def _is_small(site: CollectiveSite) -> bool:
 def _sizes(site: CollectiveSite) -> tuple[Evidence, ...]:
     if not site.get("calls"):
         return ()
-    return (Evidence("bytes of a call", site["bytes"] / site["calls"] / 1e6, "MB", None, _place(site), "continues"),)
+    return (Evidence("bytes of a call", site["bytes"] / site["calls"] / 1e6, "MB", None, _place(site), "explains"),)
 
 
 def _place(site: CollectiveSite) -> str:
-    return f"in {site['function']}" if site.get("function") else "of the longest line"
+    return f"in {site['function']}()" if site.get("function") else "of the longest line"
 
 
 RULE = rule(

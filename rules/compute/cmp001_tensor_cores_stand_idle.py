@@ -30,6 +30,7 @@ from rn50_advisor.advisor.model.job_changes import Expression, ForwardContext, I
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_ELIGIBLE_SHARE, KERNEL_TENSOR_CORE_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY, PRECISION_HALF, PRECISION_TF32
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import (
     ALLOW_TF32,
@@ -79,7 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 common(eligible),
                 "s",
                 t["eligible"] * step,
-                f"{100 * common(eligible) / step:.0f} % of a {1000 * step:.0f} ms step, on a GPU of compute capability {newest:.1f}",
+                f"{100 * common(eligible) / step:.0f} % of a {duration(step)} step, on a GPU of compute capability {newest:.1f}",
             ),
             *_by_kernels(tensor, t),
         ),

@@ -27,6 +27,7 @@ from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Model
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_CONV_SHARE, KERNEL_LAYOUT_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import LAYOUT_CHANNELS_FIRST, PRECISION_CAPABILITY
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.model_documents import LayerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import computing_s, facts_of, if_computed_faster, layers_of
@@ -63,14 +64,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 LAYOUT_CHANNELS_FIRST,
                 1.0,
-                note=f"input{f' {shape}' if shape else ''} and weights of the first convolution, in half precision",
+                note=f"input{f' {shape}' if shape else ''} and weights of the first convolution are channels-first, in half precision",
             ),
             Evidence(
                 "compute",
                 common(computing),
                 "s",
                 t["compute"] * step,
-                f"{100 * common(computing) / step:.0f} % of a {1000 * step:.0f} ms step",
+                f"{100 * common(computing) / step:.0f} % of a {duration(step)} step",
             ),
         ),
         fixes=(

@@ -40,6 +40,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_IDLE_LAUNCH_SHARE, KERNEL_IDLE_SYNC_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import SYNC_BLOCKED_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of
 from rn50_advisor.rules.compute.compute_cost import (
     KERNELS_SHARE_MIN,
@@ -91,7 +92,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 GPU_HOST_PACED_S,
                 common(paced),
                 t["idle"] * step,
-                f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step is host-bound: no kernel was queued",
+                f"{100 * common(paced) / step:.0f} % of a {duration(step)} step is host-bound: no kernel was queued",
             ),
             Evidence(
                 "idle for launches",

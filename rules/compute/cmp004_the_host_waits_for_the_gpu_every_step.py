@@ -39,6 +39,7 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
     SYNC_LOOKS,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, hidden_s, if_not_held, restarting_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -80,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence.of(
                 SYNC_BLOCKED_S,
                 a.get(SYNC_BLOCKED_S, rank) or 0.0,
-                note=f"the host's time in them, over {sampled[rank]:.0f} sampled steps",
+                note=f"per step, over {sampled[rank]:.0f} sampled steps",
             ),
             _idle(hidden[rank], behind[rank], t["cost"], step),
         ),
@@ -96,7 +97,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _idle(between_s: float, behind_s: float, cost: float, step: float) -> Evidence:
     """Evidence of the idle time: that between steps, and half of what the launches after a wait may take the GPU."""
     idle = between_s + behind_s / 2
-    note = f"GPU idle between steps: {100 * idle / step:.0f} % of a {1000 * step:.0f} ms step"
+    note = f"GPU idle between steps: {100 * idle / step:.0f} % of a {duration(step)} step"
     if behind_s > between_s:
         note = f"between steps, and up to {1000 * behind_s:.1f} ms in which the host launches what the GPU runs at once"
     return Evidence("idle after waits", idle, "s", cost * step, note)

@@ -66,14 +66,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 (1.0 - t["shortfall"]) * usual,
                 "of all GPUs, excluding stalls between steps",
                 unit=unit,
-                form="continues",
+                form="explains",
             ),
             Evidence.of(
                 REFERENCE_IMAGES_PER_S,
                 usual,
-                note=f"typical PyTorch programs, lowest comparable result: {a.published.words}"
+                note=f"the lowest comparable result of typical PyTorch programs: {a.published.words}"
                 if a.published
-                else "typical PyTorch programs: lowest of the sources",
+                else "the lowest of the sources for typical PyTorch programs",
                 unit=unit,
                 form="explains",
             ),

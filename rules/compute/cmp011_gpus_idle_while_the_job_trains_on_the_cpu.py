@@ -51,9 +51,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         urgent=True,
         evidence=(
-            Evidence.of(GPU_IDLE_BESIDE, idle, 1.0, f"{', '.join(names)}: in use for less than a tenth of the time"),
+            Evidence.of(
+                GPU_IDLE_BESIDE,
+                idle,
+                1.0,
+                f"{', '.join(names)}: in use for less than a tenth of the time",
+                form="explains",
+            ),
             Evidence.of(STEP_COMPUTE_S, computing, t["compute"], "of each step is CPU compute", form="continues"),
-            *(Evidence("torch", build, "", None, "the torch build of the ranks") for build in _builds(a)),
+            *(Evidence("torch", build, "", None, "of the ranks", "explains") for build in _builds(a)),
         ),
         fixes=(_fix(a),),
     )

@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "B",
                 _DOUBLE_BYTES,
                 f"for each of {elements / 1e6:.3g} million elements that are trained",
-                "continues",
+                "explains",
             ),
             Evidence(
                 "computing",

@@ -282,18 +282,18 @@ def _step_of_batches(a: Analysis, fixed: float, times: int, *, whole: bool, hope
 
 def _evidence(calls: _Calls, count: float, each_s: float, most_s: float, *, loops: bool) -> tuple[Evidence, ...]:
     low, high = (f"{1e6 * s:.0f}" for s in _DISPATCH_S)
-    note = f"for each of them, forward and backward: calling alone takes {low} to {high} µs"
+    note = f"in the forward and backward pass: calling alone takes {low} to {high} µs"
     if loops:
         why = Evidence(
-            "operations of a layer", calls.repeats, "", None, "in a batch: it is called again and again", "continues"
+            "operations of a layer", calls.repeats, "", None, "in a batch: it is called again and again", "explains"
         )
     else:
         why = Evidence(
-            "samples of a batch", calls.samples, "", None, "for all of which an operation is called once", "continues"
+            "samples of a batch", calls.samples, "", None, "for all of which an operation is called once", "explains"
         )
     return (
         Evidence.of(STEP_OPERATIONS, count, None, "in the forward pass of a step", form="continues"),
-        Evidence.of(STEP_OPERATION_S, each_s, most_s, note, form="continues"),
+        Evidence.of(STEP_OPERATION_S, each_s, most_s, note, form="explains"),
         why,
     )
 

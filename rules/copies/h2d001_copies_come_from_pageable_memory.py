@@ -30,6 +30,7 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_PAGEABLE_S
 from rn50_advisor.advisor.model.measures.pace_measures import COPY_PAGEABLE_MB, COPY_PAGEABLE_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import link_of, without_waiting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -58,15 +59,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=step - expected,
         evidence=(
-            Evidence.of(
-                COPY_PAGEABLE_MB, pageable[rank], note=f"per step and rank{_places(a, rank)}", form="continues"
-            ),
+            Evidence.of(COPY_PAGEABLE_MB, pageable[rank], note=f"per step and rank{_places(a, rank)}", form="explains"),
             Evidence(
                 "copy time",
                 copy,
                 "s",
                 t["slower"] * pinned,
-                f"{100 * copy / step:.0f} % of a {1000 * step:.0f} ms step; "
+                f"{100 * copy / step:.0f} % of a {duration(step)} step; "
                 f"pinned memory would take {1000 * pinned:.1f} ms over {link_of(a, rank)[1]}",
             ),
         ),

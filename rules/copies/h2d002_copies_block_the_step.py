@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COPY_BLOCKING_MB,
                 ranks[rank],
                 note=f"per step and rank, from pinned memory; the host is blocked for {1000 * blocked_s:.1f} ms",
-                form="continues",
+                form="explains",
             ),
             Evidence(
                 "copy and idle time",
@@ -70,6 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["exposed"] * step,
                 f"{1000 * copies[rank]:.1f} ms over {link_of(a, rank)[1]}, "
                 f"and {1000 * hidden[rank]:.1f} ms that the GPU idles between steps",
+                "explains",
             ),
         ),
         fixes=_fixes(a, rank),

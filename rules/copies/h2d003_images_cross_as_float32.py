@@ -27,6 +27,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.measures.pace_measures import COPY_FLOAT_PICTURES_MB
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import link_of
@@ -55,14 +56,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COPY_FLOAT_PICTURES_MB,
                 mean(pictures),
                 note="per step and rank, holding only byte values",
-                form="continues",
+                form="explains",
             ),
             Evidence(
                 "copy time",
                 copy,
                 "s",
                 t["copy"] * step,
-                f"{100 * copy / step:.0f} % of a {1000 * step:.0f} ms step at least, over {link_of(a, rank)[1]}",
+                f"{100 * copy / step:.0f} % of a {duration(step)} step, at least, over {link_of(a, rank)[1]}",
             ),
         ),
         fixes=(

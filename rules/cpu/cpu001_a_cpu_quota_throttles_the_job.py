@@ -88,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 QUOTA_THROTTLED_S_PER_S,
                 throttled[first],
                 t["held"],
-                "throttled per second of wall time",
+                "of wall time",
                 form="explains",
             ),
             Evidence.of(

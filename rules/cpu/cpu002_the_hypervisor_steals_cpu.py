@@ -39,7 +39,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=stolen * step,
         evidence=(
-            Evidence.of(CPU_STEAL_SHARE, stolen, t["steal"], "of the host's CPU time while training", form="continues"),
+            Evidence.of(CPU_STEAL_SHARE, stolen, t["steal"], "of the host's CPU time while training", form="explains"),
         ),
         fixes=(Fix("move to an instance with dedicated cores, or to another host", "", None, "outside the code"),),
         saving=model.saving(step * (1 - _of_wanted(a, stolen)), step * (1 - 0.5 * stolen), "no steal time"),

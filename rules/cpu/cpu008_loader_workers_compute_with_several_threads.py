@@ -87,10 +87,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 LOADER_HELPER_CORES,
                 cores,
                 t["cores"] * a.value(CPU_ALLOWED_CORES),
-                "kept busy by helper threads of the workers",
+                "busy on average",
                 form="explains",
             ),
-            Evidence.of(LOADER_HELPER_SHARE, share, t["share"], "of the workers' CPU time", form="continues"),
+            Evidence.of(LOADER_HELPER_SHARE, share, t["share"], "of the workers' CPU time", form="explains"),
             Evidence.of(
                 FETCH_DELAY_SHARE, delay, t["delay"], "of batch preparation is waiting for a core", form="continues"
             ),

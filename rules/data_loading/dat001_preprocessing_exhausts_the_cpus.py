@@ -118,7 +118,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 computing,
                 t["computing"],
                 "of batch preparation is CPU time or waiting for a core",
-                form="explains",
+                form="continues",
             ),
             busy_evidence(a),
             *([_late_evidence(late)] if late else []),
@@ -171,7 +171,7 @@ def _late_evidence(late: LateShrink) -> Evidence:
 
 def _line_evidence(line: SampleLine) -> Evidence:
     note = f"of {line.looks} stacks of workers making samples, in {line.words}"
-    return Evidence("stack samples", float(line.seen), "", None, note, form="continues")
+    return Evidence("stack samples", float(line.seen), "", None, note, form="explains")
 
 
 RULE = rule(

@@ -101,7 +101,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
             Evidence.of(LOADER_WORKERS, 0.0, 1.0, _place_of(loader)),
-            Evidence.of(FETCH_WALL_S, mean(walls), note="to make one batch in the training process", form="continues"),
+            Evidence.of(FETCH_WALL_S, mean(walls), note="to make one batch in the training process", form="explains"),
         ),
         fixes=(fix,),
         saving=saving,

@@ -100,7 +100,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence.of(LOADER_BUSY_SHARE, busy, t["busy"], f"{counted(present, 'worker')} per rank"),
+            Evidence.of(LOADER_BUSY_SHARE, busy, t["busy"], f"{counted(present, 'worker')} per rank", form="explains"),
             Evidence.of(
                 CPU_JOB_CORES,
                 a.value(CPU_JOB_CORES),

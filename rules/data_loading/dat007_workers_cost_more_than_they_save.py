@@ -86,7 +86,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             making,
             wait / t["hand_over"],
             "to make a step's batches in the training process",
-            form="continues",
+            form="explains",
         ),
     ]
     if after:

@@ -98,9 +98,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _making(a: Analysis, rank: int) -> list[Evidence]:
     """Evidence on how this rank makes its batches, compared with the others."""
     parts: tuple[tuple[RankMeasure, str, NoteForm], ...] = (
-        (FETCH_WALL_S, "to make a batch on rank {0}; {1} on the others", "continues"),
-        (FETCH_BLOCKED_SHARE, "of it is neither computing nor waiting for a core; {1} on the others", "continues"),
-        (FETCH_READ_MB, "read from a device for a batch of rank {0}; {1} on the others", "alone"),
+        (FETCH_WALL_S, "to make a batch on rank {0}; {1} on the others", "explains"),
+        (FETCH_BLOCKED_SHARE, "of the time of rank {0}; {1} on the others", "explains"),
+        (FETCH_READ_MB, "from a device on rank {0}; {1} on the others", "explains"),
     )
     found = []
     for measure, text, form in parts:

@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity="medium",
         confidence=0.8,
         seconds_per_step=0.0,
-        evidence=(Evidence.of(SHM_USED_SHARE, share, t["full"], note, form="continues"),),
+        evidence=(Evidence.of(SHM_USED_SHARE, share, t["full"], note, form="explains"),),
         fixes=_fixes(loader),
     )
 
@@ -93,7 +93,7 @@ def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
     evidence = [Evidence(f"{died.role} {died.rank}", how, "", None, f"after {died.t_s:.1f} s, step {died.step}")]
     share, total = a.get(SHM_USED_SHARE), a.get(SHM_TOTAL_MB)
     if share is not None and total is not None:
-        evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; up to {100 * share:.0f} % full"))
+        evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"up to {100 * share:.0f} % full", form="explains"))
     return Finding(
         rule=RULE.id,
         title="Shared memory exhausted: a loader worker filled /dev/shm"

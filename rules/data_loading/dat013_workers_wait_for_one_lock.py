@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
         evidence=(
-            Evidence.of(LOADER_LOCK_SHARE, share, t["waiting"], _share_note(lock, error), form="continues"),
+            Evidence.of(LOADER_LOCK_SHARE, share, t["waiting"], _share_note(lock, error), form="explains"),
             input_evidence(a, wait, t["input_wait"]),
         ),
         fixes=(
@@ -92,7 +92,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _share_note(lock: SharedLock, error: float) -> str:
     where = f", {lock.line.seen} of {lock.line.looks} stacks at {lock.line.words}" if lock.line else ""
-    return f"of the workers' stack samples, ± {error:.2f}{where}"
+    return f"of the workers' stack samples (± {100 * error:.0f} %){where}"
 
 
 RULE = rule(

@@ -84,13 +84,13 @@ def _evidence(a: Analysis, lost: float, t: Thresholds, *, ordering: bool) -> tup
     if ordering:
         index, note = mean(a.by_rank(EPOCH_INDEX_S)), "to draw the order of an epoch after its workers have started"
         start = epoch_start_evidence(a, lost, t, "the order of samples, in the epoch starts")
-        return (start, Evidence.of(EPOCH_INDEX_S, index, note=note, form="continues"))
+        return (start, Evidence.of(EPOCH_INDEX_S, index, note=note, form="explains"))
     walls, start = a.by_rank(FETCH_WALL_S), epoch_start_evidence(a, lost, t)
     if not walls:
         return (start,)
     return (
         start,
-        Evidence.of(FETCH_WALL_S, mean(walls), note="to make a batch at any other time", form="continues"),
+        Evidence.of(FETCH_WALL_S, mean(walls), note="to make a batch at any other time", form="explains"),
     )
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INDEX_S, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import epoch_in_every_step, one_iterator_fix
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -41,7 +42,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = (
         step_without(a, "input_wait", {r: share * s for r, s in drawn.items()}) for share in (1.0, _DRAWING_LEFT_WORST)
     )
-    note = f"{100 * took / step:.0f} % of a {1000 * step:.0f} ms step, in the training thread"
+    note = f"{100 * took / step:.0f} % of a {duration(step)} step, in the training thread"
     return Finding(
         rule=RULE.id,
         title="Data loading: slow sampler in the training process",

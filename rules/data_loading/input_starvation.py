@@ -7,7 +7,7 @@ from rn50_advisor.advisor.model.findings import Evidence
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_EXPOSED_S, COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_HAND_OVER_S, FETCH_WALL_S, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.advisor.model.wording.quantities import duration, numbers
 from rn50_advisor.rules.analysis_reading import batches_made, model_of, training_loader
 
 _HIDDEN_WAIT_SHARE = 0.05  # of the step: the share from which an input wait is worth a finding
@@ -54,7 +54,7 @@ def ranks_with_hidden_wait(a: Analysis) -> tuple[int, ...]:
 
 def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     step = a.value(STEP_TIME_S)
-    note = f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step"
+    note = f"{100 * wait_s / step:.0f} % of a {duration(step)} step"
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     if loader is not None and loader.beside:
         note += f"; {loader.beside + 1} loaders feed each step; this one's batches take longest"

@@ -32,6 +32,7 @@ from rn50_advisor.advisor.model.analysis import Analysis, Stall, StalledRank
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.advisor.model.wording.rank_words import in_phase
 from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.first_ending import HANGS_AFTER_S, died_of_it
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
@@ -127,7 +128,7 @@ def _place(rank: StalledRank) -> str:
 
 def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]:
     usual = f"no progress; a step usually takes {duration(stall.typical_step_s)}"
-    stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual)
+    stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual, "explains")
     if not stall.typical_step_s:
         usual = "no progress; the usual step time is not known yet"
         stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual, form="explains")
@@ -167,7 +168,7 @@ def _collective(stall: Stall) -> tuple[Evidence, ...]:
     if stuck.differing:
         note = f"the ranks call different ones: {stuck.differing}"
     details = f"{note}; {stuck.group_size} ranks belong to its group; by {stuck.source}"
-    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, details),)
+    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, details, "explains"),)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
@@ -254,9 +255,9 @@ def _stack(culprit: StalledRank) -> tuple[Evidence, ...]:
 
 def _row(rank: StalledRank) -> Evidence:
     place = f"{rank.function} ({rank.file}:{rank.line})" if rank.file else "no stack"
-    note = f"step {rank.step}, in {rank.phase} for {rank.since_s:.0f} s, {place}"
+    note = f"step {rank.step}, {in_phase(rank.phase)} for {rank.since_s:.0f} s, {place}"
     does = "waits for others" if rank.waiting_in_collective else "computes" if rank.working else "is stuck"
-    return Evidence(f"rank {rank.rank}", does, "", None, note)
+    return Evidence(f"rank {rank.rank}", does, "", None, note, "explains")
 
 
 RULE = rule(

@@ -37,6 +37,7 @@ from dataclasses import replace
 
 from rn50_advisor.advisor.model.analysis import Analysis, Death, Failure
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.wording.rank_words import in_phase
 from rn50_advisor.rules.failures.rank_apart import rank_apart
 from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.rule import Thresholds, rule
@@ -143,9 +144,9 @@ def _caught(a: Analysis, first: Death) -> Failure | None:
 def _row(death: Death) -> Evidence:
     follows = _FOLLOWS_NOTE if death.follows else ""
     # a rank that ends by itself marks its end and is in no phase any more
-    phase = "" if death.phase == "ended" else f", in {death.phase or 'an unknown phase'}"
+    phase = "" if death.phase == "ended" else f", {in_phase(death.phase)}"
     note = f"after {death.t_s:.1f} s, step {death.step}{phase}{follows}"
-    return Evidence(f"rank {death.rank}", _how(death), "", None, note)
+    return Evidence(f"rank {death.rank}", _how(death), "", None, note, "explains")
 
 
 def _exception(death: Death) -> tuple[Evidence, ...]:
@@ -167,7 +168,7 @@ def _last_lines(death: Death) -> tuple[Evidence, ...]:
     return tuple(
         Evidence("last output", line[:_LINE_CHARS_MAX], "", None, "its own")
         if _marks(death, line)
-        else Evidence("last output", line[:_LINE_CHARS_MAX], "", None, "of the job, by any rank", form="continues")
+        else Evidence("last output", line[:_LINE_CHARS_MAX], "", None, "of the job, by any rank", form="explains")
         for line in death.last_lines
     )
 

@@ -100,10 +100,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "s",
                 None,
                 f"above the usual step of {duration(stall.usual_s)}{_growing(stall)}",
-                form="continues",
+                form="explains",
             ),
             Evidence(
-                "share of the time", stall.share, "share", t["share"], f"{stall.events} stalls in {stall.steps} steps"
+                "share of the time",
+                stall.share,
+                "share",
+                t["share"],
+                f"{stall.events} stalls in {stall.steps} steps",
+                "explains",
             ),
             Evidence("phase", stall.phase, "", None, _coincides(stall)),
         ),

@@ -99,7 +99,7 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
     if clock is not None and against is not None:
         _, mhz, by_peers = against
         whose = "its peers" if by_peers else "its highest clock"
-        note = f"{clock:.0f} MHz under load, {whose} {mhz:.0f} MHz" + (f", {heat:.0f} °C" if heat is not None else "")
+        note = f"under load, {whose} {mhz:.0f} MHz" + (f", {heat:.0f} °C" if heat is not None else "")
         found.append(Evidence.of(GPU_CLOCK_MHZ, clock, note=note))
     return found
 

@@ -87,10 +87,10 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
     against = clock_ratio(a, gpu, [other for other in used if other is not gpu])
     clock, limit = of_gpu(a, GPU_CLOCK_MHZ, gpu), of_gpu(a, GPU_POWER_LIMIT_W, gpu)
     if clock is not None and against is not None and against[2]:
-        note = f"{clock:.0f} MHz under load, its peers {against[1]:.0f} MHz"
+        note = f"under load, its peers {against[1]:.0f} MHz"
         found.append(Evidence.of(GPU_CLOCK_MHZ, clock, (1 - t["clock"]) * against[1], note))
     if limit is not None and gpu.power_limit_default_w:
-        note = f"in force {limit:.0f} W, by default {gpu.power_limit_default_w:.0f} W"
+        note = f"in force, by default {gpu.power_limit_default_w:.0f} W"
         found.append(Evidence.of(GPU_POWER_LIMIT_W, limit, note=note))
     return found
 

@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence.append(Evidence.of(GPU_ALLOC_RETRIES, retries[rank], t["retries"], note))
     if pieces:
         rank = max(pieces, key=lambda r: pieces[r])
-        note = f"rank {rank}: of the reserved memory never used by tensors at once (fragmentation)"
+        note = f"of the memory that rank {rank} reserved, never used by tensors at once"
         evidence.append(Evidence.of(GPU_FRAGMENTED_SHARE, pieces[rank], _FRAGMENTATION_MIN, note))
     if full:
         rank = max(full, key=lambda r: peak[r])

@@ -132,7 +132,8 @@ def _evidence(a: Analysis, gpu: Gpu, t: Thresholds) -> list[Evidence]:
     found = [Evidence.of(GPU_FOREIGN_PROCESSES, count, t["processes"], note, gpu=gpu.index)]
     share = of_gpu(a, GPU_FOREIGN_SM_SHARE, gpu)
     if share is not None:
-        found.append(Evidence.of(GPU_FOREIGN_SM_SHARE, share, t["sm"], f"took {100 * share:.0f} % of its SM time"))
+        note = f"{'it takes' if count == 1 else 'they take'} {100 * share:.0f} % of the SM time"
+        found.append(Evidence.of(GPU_FOREIGN_SM_SHARE, share, t["sm"], note))
     return found
 
 

@@ -197,7 +197,7 @@ def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
         found = [Evidence.of(KERNEL_PINNED_MB_PER_S, reached, link[1], note, gpu=gpu.index), *found]
     if carried is not None and link is not None:
         note = f"{100 * min(1.0, carried / link[0]):.0f} % of the link's current bandwidth"
-        found.append(Evidence.of(GPU_PCIE_RX_MB_PER_S, carried, note=note))
+        found.append(Evidence.of(GPU_PCIE_RX_MB_PER_S, carried, note=note, form="explains"))
     return found
 
 

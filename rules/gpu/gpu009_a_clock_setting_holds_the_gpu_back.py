@@ -88,7 +88,7 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
     note = f"{named(gpu)}: the clock setting limits its clock in {100 * share:.0f} % of the readings under load"
     found = [Evidence.of(GPU_CLOCK_SET_SHARE, share, t["set"], note, gpu=gpu.index)]
     highest = gpu.sm_clock_max_mhz or 0.0
-    note = f"{clock:.0f} MHz under load, its highest clock {highest:.0f} MHz"
+    note = f"under load, its highest clock {highest:.0f} MHz"
     against = clock_ratio(a, gpu, sound)
     if against is not None and against[2]:
         note += f", its peers {against[1]:.0f} MHz"

@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             input_evidence(a, common(waits), t["saved"]),
-            Evidence("time per sample", sample_s, "s", t["sample"], f"{size} samples per batch"),
+            Evidence("time per sample", sample_s, "s", t["sample"], f"{size:,} samples per batch", form="explains"),
             Evidence("in memory", arrays, "", None, f"of {loader.dataset.get('class')}"),
         ),
         fixes=(_fix(loader, size),),

@@ -62,7 +62,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=min(lost_to_input(a), step - best),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence("data set", name, "", None, f"processes every sample of the stream on each of the {of}"),
+            Evidence(
+                "data set", name, "", None, f"processes every sample of the stream on each of the {of}", "continues"
+            ),
         ),
         fixes=_fixes(parts, where_of(loader)) if split is None else _fixes_of(split, parts),
         saving=model_of(a).saving(best, worst, "this run's batches simulated with only their own samples"),

@@ -77,7 +77,11 @@ def finding_of(
         seconds_per_step=min(lost_to_input(a) + (crowd if crowded else 0.0), step - best),
         evidence=(
             Evidence.of(
-                measures[0], share, t["share"], f"of item preparation time, ± {error:.2f}, {seen}", form="continues"
+                measures[0],
+                share,
+                t["share"],
+                f"of item preparation time (± {100 * error:.0f} %), {seen}",
+                form="explains",
             ),
             input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"]),
         ),

@@ -29,6 +29,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_ELIGIBLE_SHARE
 from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_BF16, PRECISION_CAPABILITY
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import AMPERE, computing_s, has_tensor_cores, if_computed_faster
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -74,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 common(emulated),
                 "s",
                 t["eligible"] * step,
-                f"{100 * common(emulated) / step:.0f} % of a {1000 * step:.0f} ms step",
+                f"{100 * common(emulated) / step:.0f} % of a {duration(step)} step",
             ),
         ),
         fixes=(

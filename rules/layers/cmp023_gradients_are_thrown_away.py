@@ -118,7 +118,7 @@ def _evidence(a: Analysis, site: DiscardedGradients, all_sites: list[DiscardedGr
         f"of {site['passes']} at {where.file}:{where.line}; these gradients, of {_share(site)} of all trained parameters, take "
         f"{100 * low:.0f} to {100 * high:.0f} % of such a pass, and these passes {100 * site['ns'] / max(1, site['all_ns']):.0f} % "
         f"of the backward passes' time",
-        "continues",
+        "explains",
     )
 
 

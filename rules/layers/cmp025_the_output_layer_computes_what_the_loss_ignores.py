@@ -91,7 +91,7 @@ def _evidence(a: Analysis, ignored: Mapping[int, float]) -> tuple[Evidence, ...]
     note = f"of a {duration(a.value(STEP_TIME_S))} step, and about half as much in the forward pass"
     return (
         Evidence(
-            "ignored targets", zeros / max(1, rows), "share", None, f"of {rows:,} in the passes looked at", "continues"
+            "ignored targets", zeros / max(1, rows), "share", None, f"of {rows:,} in the passes looked at", "explains"
         ),
         Evidence.of(STEP_IGNORED_S, common(ignored), None, note, form="continues"),
     )

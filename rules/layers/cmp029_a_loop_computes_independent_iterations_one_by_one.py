@@ -150,8 +150,8 @@ def _left(loop: IndependentLoop, *, hopeful: bool) -> tuple[float, float]:
 
 def _evidence(loop: IndependentLoop) -> Evidence:
     again = ", each of which goes through all before it" if loop.grows else ""
-    note = f"of {loop.nodes} nodes in autograd's graph{again}: {loop.file}:{loop.line} in {loop.function}"
-    return Evidence("iterations", float(loop.iterations), "", None, note, "continues")
+    note = f"of {loop.nodes} nodes each in autograd's graph{again}: {loop.file}:{loop.line} in {loop.function}"
+    return Evidence("iterations", float(loop.iterations), "", None, note, "explains")
 
 
 def _fix(loop: IndependentLoop) -> Fix:

@@ -108,7 +108,7 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
         found.append(Evidence.of(STEP_LONGEST_GAP_S, once, note="most of it in a single step", form="explains"))
     if (grown := growing_gap(a)) is not None:
         note = f"in the last quarter of the steps, {duration(grown[0])} in the first: it grows"
-        found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="continues"))
+        found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="explains"))
     if line is not None:
         note = line_words(line) + (f", called at {line.called_at}" if line.called_at else "")
         found.append(Evidence("stack samples", float(line.samples), "", None, note))

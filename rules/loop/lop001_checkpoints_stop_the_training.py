@@ -94,7 +94,7 @@ def _stored(site: SaveSite | None, needless: float) -> tuple[Evidence, ...]:
     note = (
         f"in a checkpoint, of which its tensors need {site['needed_bytes'] / 1e6:.3g} MB: some are views of larger ones"
     )
-    return (Evidence("storages", site["stored_bytes"] / 1e6, "MB", None, note, "continues"),)
+    return (Evidence("storages", site["stored_bytes"] / 1e6, "MB", None, note, "explains"),)
 
 
 def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -> tuple[Evidence, ...]:
@@ -103,11 +103,12 @@ def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -
     note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
     found = [Evidence.of(STEP_CHECKPOINT_S, saved_s, t["share"] * step, note)]
     if writing:
-        note = f"of {duration(between_s)} between steps is in the saving function: another {100 * writing * between_s / step:.0f} %"
+        more = 100 * writing * between_s / step
+        note = f"of {duration(between_s)} between steps is in the saving function, another {more:.0f} % of the time"
         found.append(Evidence.of(GAP_SAVE_SHARE, writing, t["writing"], note, form="continues"))
     if where:
-        times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"
-        found.append(Evidence("checkpoints", times, "", None, note))
+        times, note = float(a.save_sites[0]["count"]), f"so far, written at {where.file}:{where.line}"
+        found.append(Evidence("checkpoints", times, "", None, note, "explains"))
     return tuple(found)
 
 

@@ -49,7 +49,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 _PARTS = (
     (
         START_BEFORE_S,
-        "before the first fetch: imports, data set index, model creation, process group initialization",
+        "imports, data set index, model creation, process group initialization",
         Fix(
             "reduce the work before the first batch",
             "store the list of files and labels in an index file instead of scanning folders at each start; load weights from a local disk",
@@ -59,7 +59,7 @@ _PARTS = (
     ),
     (
         START_FETCH_S,
-        "first fetch, beyond a usual one: worker start-up, sampling order",
+        "beyond a usual one: worker start-up, sampling order",
         Fix(
             "reduce the cost of the first fetch",
             "arrays instead of many Python objects transfer to workers faster; fewer workers start sooner",
@@ -79,7 +79,7 @@ _PARTS = (
     ),
     (
         START_FIRST_STEP_S,
-        "first step, beyond a usual one: compilation, autotuning, first allocations",
+        "beyond a usual one: compilation, autotuning, first allocations",
         Fix(
             "cache the compiled code",
             "TORCHINDUCTOR_CACHE_DIR=/a/disk/that/stays for torch.compile; fixed shapes, or torch.backends.cudnn.benchmark = False",
@@ -104,6 +104,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             total,
             t["seconds"] if total >= t["seconds"] else t["share"] * run,
             f"{100 * total / max(run, total):.0f} % of {duration(run)}" + (" so far" if a.running else ""),
+            form="explains",
         )
     ]
     evidence += [

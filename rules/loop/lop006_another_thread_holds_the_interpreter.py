@@ -111,7 +111,7 @@ def _without(a: Analysis, ranks: tuple[int, ...], *, errors: float = 0.0, rest: 
 def _evidence(a: Analysis, t: Thresholds, rank: int, found: Holder | None) -> tuple[Evidence, ...]:
     step, share = a.value(STEP_TIME_S), a.value(INTERPRETER_WAITING_SHARE, rank)
     error, lost_s = a.get(INTERPRETER_ERROR, rank) or 0.0, a.get(INTERPRETER_LOST_S, rank) or 0.0
-    note = f"of the samples of rank {rank}'s training thread wait for the GIL, ± {error:.2f}"
+    note = f"of the samples of rank {rank}'s training thread wait for the GIL (± {100 * error:.0f} %)"
     evidence = [Evidence.of(INTERPRETER_WAITING_SHARE, share, t["waiting"], note, form="continues")]
     if found is not None:
         where = f" at {found.where.file}:{found.where.line}" if found.where else ""

@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STEP_WAITING_S,
                 waits[most],
                 t["waiting"] * step,
-                f"of a {duration(step)} step rank {most}'s training thread sleeps in the script's own code",
+                f"of a {duration(step)} step, in which rank {most}'s training thread sleeps in the script's own code",
                 form="continues",
             ),
             Evidence("stack samples", float(line.samples), "", None, place),

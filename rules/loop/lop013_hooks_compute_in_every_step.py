@@ -99,7 +99,7 @@ def _piled(a: Analysis, t: Thresholds) -> Finding | None:
                 float(first.count),
                 "",
                 None,
-                f"of {_name(first)} ({first.function_at}) beyond the first on each object, {first.added:,} of them within "
+                f"of {_name(first)} ({first.function_at}) beyond the first on each object, {first.added:,} added within "
                 f"{counted(first.steps, 'step')}",
             ),
         ),

@@ -68,7 +68,7 @@ def own_code(
     if lost_s < least * step or level is None:
         return Clear(rule)
     most = max(whose, key=lambda rank: spent[rank])
-    note = f"of a {duration(step)} step rank {most} {doing}"
+    note = f"of a {duration(step)} step, in which rank {most} {doing}"
     place = line_words(line)
     return OwnCode(
         seconds=spent,

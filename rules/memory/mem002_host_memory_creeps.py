@@ -46,7 +46,7 @@ from rn50_advisor.advisor.model.input.data_loaders import within
 from rn50_advisor.advisor.model.job_changes import CallChange, NumbersKept
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_COPIED_MB, MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
-from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.advisor.model.wording.quantities import duration, number
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset, DescribedObjects
 from rn50_advisor.rules.analysis_reading import training_loader, where_of
 from rn50_advisor.rules.memory.memory_growth import growth_severity, growth_title, rises
@@ -110,11 +110,13 @@ def _settled(a: Analysis, t: Thresholds) -> Finding | None:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=0.0,
         evidence=(
-            Evidence.of(MEMORY_COPIED_MB, copied, None, f"{copied / count:,.0f} MB in each worker, of {named}"),
+            Evidence.of(
+                MEMORY_COPIED_MB, copied, None, f"{copied / count:,.0f} MB in each worker, of {named}", form="explains"
+            ),
             Evidence(
                 "share of the free memory", share, "share", t["copied"], "of what would be free without the copies"
             ),
-            Evidence.of(MEMORY_HEADROOM_MB, left, note="is left", form="continues"),
+            Evidence.of(MEMORY_HEADROOM_MB, left, note="is left", form="explains"),
         ),
         fixes=_fixes_of_copies(loader, largest["name"]),
         circumstances=frozenset({"copies settled"}),
@@ -175,7 +177,7 @@ def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
     what = "pages copied after fork, " if trend.copied else ""
     note = (
         f"{_who(trend)}: {what}from {first:.0f} to {third:.0f} MB between the first and the last third of "
-        f"{duration(trend.seconds)}, {60 * trend.mb_per_s:.3g} MB per minute"
+        f"{duration(trend.seconds)}, {number(60 * trend.mb_per_s)} MB per minute"
     )
     return Evidence("memory growth", trend.growth, "share", t["growth"], note)
 
@@ -185,7 +187,7 @@ def _left(a: Analysis, growing: list[MemoryTrend], lasts_s: float) -> tuple[Evid
     if left is None:
         return ()
     if math.isfinite(lasts_s):
-        return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace"),)
+        return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace", form="explains"),)
     first = any(trend.left_mb is not None and not trend.copied for trend in growing)
     enough = "the rest of this epoch; then the caches are full" if first else "the copyable objects of the workers"
     return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)

@@ -79,8 +79,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "",
                 None,
                 f"of the {_count(found['all_elements'])} that get gradients, in {', '.join(found['modules'])}; "
-                f"{found['looks']} looks saw them unchanged",
-                "continues",
+                f"unchanged in all of {found['looks']} samples",
+                "explains",
             ),
             Evidence(
                 "backward pass",

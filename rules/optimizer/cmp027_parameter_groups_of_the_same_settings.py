@@ -21,7 +21,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.advisor.model.wording.quantities import counted, duration
 from rn50_advisor.probes.documents.model_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, updating_s
@@ -49,11 +49,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if lost < t["merging"] * step or level is None:
         return Clear(RULE.id)
-    note = f"of {settings} different settings, over {optimizer.get('parameters', 0)} tensors"
+    note = f"for {optimizer.get('parameters', 0)} tensors, with {counted(settings, 'different setting')}"
     made = Where(optimizer["file"], optimizer["line"]) if optimizer.get("file") and "line" in optimizer else None
     return Finding(
         rule=RULE.id,
-        title=f"{groups} parameter groups of {settings} different settings",
+        title=f"{groups} parameter groups with {counted(settings, 'different setting')}",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
@@ -63,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                f"{settings} groups, one for each setting",
+                f"{counted(settings, 'group')}, one for each setting",
                 "groups[lr, weight_decay].append(p) in a dictionary, then one {'params': ..., 'lr': ..., 'weight_decay': ...} for each",
                 made,
                 "small change",

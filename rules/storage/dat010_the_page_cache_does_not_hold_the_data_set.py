@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STORAGE_REREAD_SHARE,
                 again,
                 t["again"],
-                f"of {later:.1f} later epochs is read from storage again",
+                f"of the data is read from storage again in later epochs ({later:.1f} so far)",
                 unit="share",
                 form="continues",
             ),
@@ -104,7 +104,7 @@ def _after(a: Analysis, first: float) -> tuple[float, float]:
 
 
 def _capacity(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:
-    found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="requested in the first epoch", form="explains")]
+    found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="in the first epoch", form="explains")]
     for measure, what in (
         (STORAGE_GROUP_ROOM_MB, "within the memory limit of the job's control group"),
         (STORAGE_HOST_ROOM_MB, "on this host"),

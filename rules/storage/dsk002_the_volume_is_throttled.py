@@ -122,7 +122,7 @@ def _of_group(a: Analysis, t: Thresholds) -> _Limit | None:
     unit, counted = limit.unit, limit is STORAGE_LIMIT_READS_S
     note = f"of {most:.4g} {unit} that a control group of the job allows it to read from {place_of(a)}"
     evidence = Evidence.of(
-        STORAGE_USUAL_READS_S if counted else STORAGE_USUAL_MB_S, rate, t["near"] * most, note, form="continues"
+        STORAGE_USUAL_READS_S if counted else STORAGE_USUAL_MB_S, rate, t["near"] * most, note, form="explains"
     )
     return _Limit(f"its control group allows {most:.4g} {unit}", (evidence,), True, counted)
 

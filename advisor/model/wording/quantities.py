@@ -241,6 +241,8 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "B": bytes_,
     "%": percent,
     "share": share,
+    "s/s": share,
+    "ratio": ratio,
     "×": lambda x: speedup_range((x, x)),
     "x": lambda x: speedup_range((x, x)),
 }

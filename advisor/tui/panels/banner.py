@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from rn50_advisor.advisor.model.report import Job, Report
+from rn50_advisor.advisor.model.wording import rank_words
 from rn50_advisor.advisor.model.wording.check_words import coverage, is_preliminary
 from rn50_advisor.advisor.model.wording.quantities import DASH, clock, counted
 from rn50_advisor.advisor.tui.panels.panel import Panel
@@ -74,7 +75,7 @@ class Banner(Panel):
     def _state(self, report: Report, *, ranks: bool = True) -> Content:
         job = report.job
         words = job_words(job, self.stopping, ended=self.ended, end_unknown=self.end_unknown)
-        return line(" ", *words, f" · {counted(job.ranks, 'rank')}" if ranks and job.ranks else "")
+        return line(" ", *words, f" · {rank_words.ranks(report)}" if ranks and job.ranks else "")
 
     def _job(self, report: Report, width: int) -> Content:
         job = report.job

@@ -10,10 +10,10 @@ from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.visible_text import in_lines
 from rn50_advisor.advisor.model.wording import trial_words
+from rn50_advisor.advisor.model.wording.evidence_words import amount, grammatical
 from rn50_advisor.advisor.model.wording.gain_words import gain
 from rn50_advisor.advisor.model.wording.quantities import (
     DASH,
-    amount,
     duration,
     metric_words,
     share,
@@ -70,8 +70,8 @@ def _evidence(evidence: tuple[Evidence, ...], width: int) -> list[Content]:
         line((fit("Measured", name), "bold"), muted(f"  {'value':>{_NUMBER}}  {'threshold':>{_NUMBER}}")),
     ]
     for row in evidence:
-        text = amount(row.value, row.unit, row.metric)
-        limit = amount(row.threshold, row.unit, row.metric)
+        text = amount(row, row.value)
+        limit = amount(row, row.threshold)
         if len(text) > _NUMBER:  # a stack or a name takes the threshold's place, and lines of its own beyond
             words = prose(text, width - name - 2) or [DASH]
             lines.append(line(fit(metric_words(row.metric), name), "  ", (words[0], "bold")))
@@ -82,7 +82,7 @@ def _evidence(evidence: tuple[Evidence, ...], width: int) -> list[Content]:
             lines.append(
                 line(fit(metric, name), "  ", (fit(text, _NUMBER, True), "bold"), f"  {fit(limit, _NUMBER, True)}")
             )
-        lines += [line(muted(f"  {note}")) for note in prose(row.note, width - 2)]
+        lines += [line(muted(f"  {note}")) for note in prose(grammatical(row.note), width - 2)]
     return lines
 
 

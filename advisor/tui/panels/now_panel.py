@@ -8,11 +8,12 @@ from textual.content import Content
 
 from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, RankStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, duration, number, percent
+from rn50_advisor.advisor.model.wording.rank_words import place
 from rn50_advisor.advisor.tui.panels.gpu_panel import fraction
 from rn50_advisor.advisor.tui.panels.host_panel import ALARM_PCT, cores, mb_per_s
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, meter, muted
-from rn50_advisor.advisor.tui.styles.phase_styles import ENDED, place
+from rn50_advisor.advisor.tui.styles.phase_styles import ENDED
 
 _MOST_RANKS, _MOST_GPUS = 4, 16
 

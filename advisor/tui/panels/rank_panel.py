@@ -13,10 +13,11 @@ from textual.content import Content
 from rn50_advisor.advisor.model.alike import ALIKE, alike_ranks, one_rank
 from rn50_advisor.advisor.model.report import RankStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import DASH, duration, number, share, shorten_path
+from rn50_advisor.advisor.model.wording.rank_words import place
 from rn50_advisor.advisor.tui.panels.row_table import RowTable
 from rn50_advisor.advisor.tui.row_filter import LATE_SHARE, keeps_rank
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, stacked, unmarked
-from rn50_advisor.advisor.tui.styles.phase_styles import ENDED, place
+from rn50_advisor.advisor.tui.styles.phase_styles import ENDED
 
 ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("ordered by rank", lambda r: (0.0, r.rank)),

@@ -12,9 +12,9 @@ from textual.widgets import Digits
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.report import Throughput as ThroughputValues
 from rn50_advisor.advisor.model.wording.quantities import DASH, clock, duration, metric_words, number, rate
+from rn50_advisor.advisor.model.wording.rank_words import place
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, chart, fit, line, muted
-from rn50_advisor.advisor.tui.styles.phase_styles import place
 
 _SEGMENT_MARKS = {
     "start": "b", "warm-up": "w", "run-ahead": "w", "epoch": "e", "epoch start": "s", "evaluation": "v", "checkpoint": "k",

@@ -13,8 +13,8 @@ from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.check_words import is_preliminary
 from rn50_advisor.advisor.model.wording.evidence_words import begun, sentence
-from rn50_advisor.advisor.model.wording.gain_words import gain, speedup
-from rn50_advisor.advisor.model.wording.quantities import amount, counted, metric_words, shorten_path
+from rn50_advisor.advisor.model.wording.gain_words import gain
+from rn50_advisor.advisor.model.wording.quantities import counted, shorten_path
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted
 
 LABEL = 6  # cells of `GAIN  `
@@ -106,20 +106,15 @@ def _why(report: Report, finding: Finding | None, width: int) -> str:
 
 
 def _told(e: Evidence) -> str:
-    if not e.note:
-        return f"{metric_words(e.metric)} {amount(e.value, e.unit, e.metric)}" if e.value else ""
-    return sentence(e)
+    return sentence(e) if e.note or e.value else ""
 
 
 def _gain(report: Report, width: int) -> str:
-    """The predicted speed-up, and the time it saves where there is room; empty without a prediction."""
+    """The predicted speed-up, and as much more as there is room for; empty without a prediction."""
     finding = verdict_finding(report)
     if finding is None or finding.saving is None or finding.fatal:
         return ""
-    whole = gain(finding.saving)
-    return (
-        whole if cell_len(whole) <= width or not finding.saving.is_gain else speedup(finding.saving, faster=" faster")
-    )
+    return gain(finding.saving, width)
 
 
 def _folder(report: Report) -> str:

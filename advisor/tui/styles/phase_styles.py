@@ -33,17 +33,6 @@ _OTHER = PhaseStyle("X", "$foreground-darken-3", "?")
 ORDER = PHASES
 _SHORT_TITLES = {"input_wait": "input wait", "comm_exposed": "communication"}
 
-# Where a rank can be right now, in words; rings name more places than a budget has phases.
-PLACES = {
-    "start": "starting up",
-    "input_wait": "waiting for input",
-    "clip": "before the update",
-    "gap": "between steps",
-    "evaluation": "evaluating",
-    "checkpoint": "checkpointing",
-    "ended": "ended",
-}
-
 
 def phase_style(phase: str) -> PhaseStyle:
     return _STYLES.get(phase, _OTHER)
@@ -58,10 +47,6 @@ def short_title(phase: str) -> str:
 
 
 ENDED = "ended"  # the phase of a rank that left cleanly; of others it says how they went
-
-
-def place(phase: str) -> str:
-    return PLACES.get(phase, phase or "not known")
 
 
 def in_order(budget: dict[str, float]) -> list[tuple[str, float]]:

@@ -78,7 +78,7 @@ def test_how_the_job_ended_is_said(change: dict[str, object], said: str) -> None
     [
         (
             Evidence("step.input_wait_s", 0.412, "s", 0.03, "on rank 0"),
-            "input wait: 412 ms (threshold 30.0 ms), on rank 0",
+            "input wait: 412 ms on rank 0; threshold 30.0 ms",
         ),
         (Evidence("loader.workers", 0.0, "workers", 1.0, ""), "loader workers: 0 (threshold 1)"),
         (Evidence("gpu.idle_after_waits_s", 0.018, "s", 0.00228), "GPU idle after waits: 18.0 ms (threshold 2.28 ms)"),

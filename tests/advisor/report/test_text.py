@@ -9,15 +9,14 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.errors import UsageError
-from rn50_advisor.advisor.model.findings import Fix
+from rn50_advisor.advisor.model.findings import Evidence, Fix, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.report import format_of, render, text
 
 SUMMARY = """\
 ▲ Bottleneck: Loading happens in the training process (DAT003)
-why     input wait share: 70 % (threshold 5.0 %), of the steady step, on the critical path; num
-        workers: 0, DataLoader at samples/train.py:142
+why     70 % of the steady step, on the critical path; DataLoader at samples/train.py:142
 fix     samples/train.py:142: load in worker processes: num_workers=6
 gain    about 2.5× faster (2.1–2.9×), saves 310–380 ms per step
 also    Checkpoints stop the training (LOP001)
@@ -40,6 +39,18 @@ def test_the_summary_of_a_run_names_the_command_that_tries_its_fix() -> None:
     assert tried(workers) == ["try it  rn50-advisor try runs/x -- …"]
     assert tried(workers, run="") == []
     assert tried(Fix("load less")) == []
+
+
+def test_paths_below_the_jobs_folder_are_as_one_types_them_there() -> None:
+    model = samples.bottleneck()
+    place = Where("/job/src/train.py", 142)
+    evidence = Evidence("stack samples", 9.0, note="/job/src/train.py:142 in main")
+    finding = replace(model.findings[0], fixes=(Fix("load less", where=place),), evidence=(evidence,))
+    shown = text.summary(replace(model, findings=(finding,), environment={"cwd": "/job"})).split("\n")
+    assert "why     at src/train.py:142 in main" in shown and "fix     src/train.py:142: load less" in shown
+    assert "fix     /job/src/train.py:142: load less" in text.summary(
+        replace(model, findings=(finding,), environment={})
+    )
 
 
 @pytest.mark.parametrize("name", samples.ALL)

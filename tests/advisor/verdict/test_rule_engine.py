@@ -212,7 +212,7 @@ def test_a_saving_is_corrected_by_the_errors_of_its_rule() -> None:
         ),
         (
             Evidence("comm.megabytes", 100.0, "MB", None, "gradients per step", form="explains"),
-            "100 MB: gradients per step.",
+            "Gradient bytes: 100 MB, gradients per step.",
         ),
         (Evidence("backend", "gloo", "", None, "of the process group", form="continues"), "Gloo of the process group."),
         (
@@ -244,9 +244,17 @@ def test_healthy_is_a_step_of_compute_and_names_what_was_not_measured() -> None:
     blind = Rule("GPU001", "a rule", lambda a, t: Clear("GPU001"), needs=("gpu.throttle",))
     verdict = judge(analysis(compute=0.9), [blind, rule_saying(Clear("DAT003"))], Config()).verdict
     assert verdict.state == "healthy" and verdict.rule is None
-    assert "90 %" in verdict.summary and "not measured: nothing; 1 check on GPUs left out" in verdict.summary
+    assert "90 %" in verdict.summary and "; 1 check on GPUs left out, all others made." in verdict.summary
     on_gpu = judge(analysis(compute=0.9, facts={"0": {"cuda": {"device": 0}}}), [blind], Config()).verdict
     assert "not measured: GPU001." in on_gpu.summary
+
+
+def test_many_checks_without_a_result_are_counted_and_the_command_that_lists_them_is_named() -> None:
+    rules = [Rule(f"DAT00{n}", "a rule", lambda a, t: Clear(""), needs=("loader.busy_share",)) for n in range(1, 5)]
+    summary = judge(analysis(compute=0.9), rules, Config()).verdict.summary
+    assert "; 4 checks could not be made (`rn50-advisor report --full` lists the reasons)." in summary
+    assert "DAT00" not in summary
+    assert "; all checks were made." in judge(analysis(compute=0.9), [], Config()).verdict.summary
 
 
 def test_checks_on_what_the_job_has_none_of_are_counted_not_named() -> None:

@@ -62,6 +62,6 @@ def test_handing_over_what_is_made_is_no_wait_for_making() -> None:
 
 def test_the_evidence_counts_other_loaders_of_the_step() -> None:
     row = input_evidence(waiting(), 0.2, 0.05)
-    assert (row.value, row.threshold, row.note) == (0.2, 0.05, "20 % of a 1000 ms step")
+    assert (row.value, row.threshold, row.note) == (0.2, 0.05, "20 % of a 1.00 s step")
     several = replace(waiting(), loaders=(loader(0, 2, beside=1), loader(1, 2)))
     assert input_evidence(several, 0.2, 0.05).note.endswith("2 loaders feed each step; this one's batches take longest")

@@ -90,7 +90,7 @@ def test_hooks_that_pile_up_are_registered_once() -> None:
         and "remove()" in fix.change
     )
     assert "% 100" not in fix.change
-    assert "996" in finding.evidence[0].note and "992 of them within 248 steps" in finding.evidence[1].note
+    assert "996" in finding.evidence[0].note and "992 added within 248 steps" in finding.evidence[1].note
 
 
 def test_without_the_call_its_name_is_said() -> None:

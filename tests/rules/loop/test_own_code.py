@@ -38,7 +38,7 @@ def test_it_is_found_with_its_line_its_cost_and_how_sure_that_is() -> None:
     assert found.lost_s == pytest.approx(0.2) and found.error == pytest.approx(0.15)
     spent, samples = found.evidence
     assert (spent.metric, spent.value, spent.threshold) == ("step.preparing_s", 0.2, 0.05)
-    assert spent.note == "of a 1.00 s step rank 0 computes between a and b"
+    assert spent.note == "of a 1.00 s step, in which rank 0 computes between a and b"
     assert samples.value == 100 and samples.note == f"{SCRIPT}:57 in train"
 
 

@@ -58,10 +58,10 @@ def test_table(check: Check) -> None:
 
 def test_the_groups_that_stay_are_told() -> None:
     finding = found("CMP027", cmp027(settings=4))
-    assert finding.title.endswith("parameter groups of 4 different settings")
+    assert finding.title.endswith("parameter groups with 4 different settings")
     assert (
         finding.fixes[0].title == "4 groups, one for each setting"
-        and "of 4 different settings" in finding.evidence[0].note
+        and "with 4 different settings" in finding.evidence[0].note
     )
 
 

@@ -35,3 +35,23 @@ def test_a_gain_is_described_if_there_is_one(saving: Saving, text: str) -> None:
 )
 def test_a_speed_up_in_few_words(saving: Saving, text: str) -> None:
     assert gain_words.speedup(saving, about="") == text
+
+
+@pytest.mark.parametrize(
+    ("room", "text"),
+    [
+        (None, f"1.2–3.1× faster, saves 100–600 ms per step, {gain_words.TRY_IT}"),
+        (92, f"1.2–3.1× faster, saves 100–600 ms per step, {gain_words.TRY_IT}"),
+        (60, "1.2–3.1× faster, saves 100–600 ms per step"),
+        (20, "1.2–3.1× faster"),
+        (5, "1.2–3.1× faster"),
+    ],
+)
+def test_what_does_not_fit_whole_is_left_out(room: int | None, text: str) -> None:
+    assert gain_words.gain(VAGUE, room) == text
+
+
+@pytest.mark.parametrize("low_s", [0.00123, 0.123, 1.23, 5.43])
+def test_the_longest_gains_fit_a_summary_of_a_hundred_columns(low_s: float) -> None:
+    saving = Saving((low_s, 9.9 * low_s), (1.06, 57.3), "", likely=3.0)
+    assert gain_words.gain(saving, 92).endswith(gain_words.TRY_IT)

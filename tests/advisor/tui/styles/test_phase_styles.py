@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.advisor.model.report import PHASES
-from rn50_advisor.advisor.tui.styles.phase_styles import in_order, phase_style, place, short_title, title
+from rn50_advisor.advisor.model.wording.rank_words import place
+from rn50_advisor.advisor.tui.styles.phase_styles import in_order, phase_style, short_title, title
 
 
 def test_no_two_phases_share_a_letter_and_none_is_without_a_look() -> None:

@@ -39,6 +39,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import coll
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.image_layers import image_layer_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_values, independent_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_values, second_values
@@ -313,6 +314,10 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     _in_own_lines(foreign_values, "step.foreign_s"),
     _in_own_lines(hook_values, "step.hooks_s"),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
+    Provider(
+        lambda c, known: image_layer_values(c.run.recording, c.run.steady, known),
+        named("step.pooling_s", "step.convolutions_s"),
+    ),
     _in_own_lines(second_values, "step.second_s"),
     _in_own_lines(text_values, "step.text_s"),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),

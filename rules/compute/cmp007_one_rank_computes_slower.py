@@ -18,7 +18,8 @@ distribute batches of similar size over the ranks in turn, or fill them by token
 but if batches are padded to their longest sample, all ranks would then pad more: measured here, the job became slower.
 
 Estimate: this rank's compute drops to the median of the others. If its batches are larger, their work is shared out:
-all ranks then compute as long as they do on average now.
+all ranks then compute as long as they do on average now. So it is at worst if the sizes of the batches are not known, which
+is so where no loader of torch delivers them.
 
 False alarms: a thread that waits for a core does not compute more slowly: its run-queue delay is subtracted first. So
 is its kernel time: depending on the layout of its heap, malloc may return memory to the system in each step of one rank
@@ -63,6 +64,7 @@ class _Slow:
     usual_s: float
     late: float  # share of the steps in which they come last
     after_s: float  # the step if they computed like the others
+    even_s: float  # the step if all ranks shared their work evenly
     larger: float | None  # times as much data in their batches, if that is why
 
     @property
@@ -92,7 +94,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=slow.ranks, since_step=since(a, slow.ranks)),
         evidence=_evidence(a, slow, t),
         fixes=even_batches(a) if slow.larger else _fixes(a, slow, t),
-        saving=model.saving(model.at_best(slow.after_s), slow.after_s + 0.25 * (step - slow.after_s), basis),
+        saving=model.saving(model.at_best(slow.after_s), _worst(a, slow, step), basis),
     )
 
 
@@ -113,16 +115,23 @@ def _slow(a: Analysis, t: Thresholds) -> _Slow | None:
     slower = own >= t["ratio"] * usual and own - usual >= t["part"] * sum(a.excess[rank].values())
     if not slower or slower_s < t["excess"] * step or late < t["late"]:
         return None
-    larger = _larger(a, ranks, own / usual if usual > 0 else math.inf)
-    if larger:
-        even = mean(compute.values())
-        after = model.step_if(
-            {(r, p): of[p] * even / max(compute[r], 1e-9) for r, of in model.own.items() for p in COMPUTE}
-        )
-    else:
-        rest = [of for r, of in model.own.items() if r not in ranks]
-        after = model.step_if({(r, p): median(of[p] for of in rest) for r in ranks for p in COMPUTE})
-    return _Slow(ranks, rank, own, usual, late, after, larger)
+    larger, even = _larger(a, ranks, own / usual if usual > 0 else math.inf), mean(compute.values())
+    even_s = model.step_if(
+        {(r, p): of[p] * even / max(compute[r], 1e-9) for r, of in model.own.items() for p in COMPUTE}
+    )
+    rest = [of for r, of in model.own.items() if r not in ranks]
+    like_others_s = model.step_if({(r, p): median(of[p] for of in rest) for r in ranks for p in COMPUTE})
+    return _Slow(ranks, rank, own, usual, late, even_s if larger else like_others_s, even_s, larger)
+
+
+def _worst(a: Analysis, slow: _Slow, step: float) -> float:
+    """The step if a quarter of the difference stays, or if what the rank does in addition has to be done by all."""
+    part = slow.after_s + 0.25 * (step - slow.after_s)
+    return part if slow.larger or _knows_batches(a) else max(part, min(step, slow.even_s))
+
+
+def _knows_batches(a: Analysis) -> bool:
+    return len(batch_sizes(a)) == len(model_of(a).own)
 
 
 def _evidence(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Evidence, ...]:
@@ -158,9 +167,9 @@ def _fixes(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Fix, ...]:
                 "small change",
             ),
         )
-    find = Fix(
-        f"find what rank {slow.rank} computes in addition, or what slows its CPU or GPU", "", None, "small change"
-    )
+    compare = "" if _knows_batches(a) else "compare the sizes of its batches with those of the others first"
+    title = f"find what rank {slow.rank} computes in addition, or what slows its CPU or GPU"
+    find = Fix(title, compare, None, "small change")
     if not a.on_gpu and len(a.nodes) <= 1:
         return (find,)
     elsewhere = "on another GPU or host" if a.on_gpu else "on another host"

@@ -56,6 +56,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.rows_s": {0: 0.0, 1: 0.0},
         "step.attention_s": {0: 0.0, 1: 0.0},
         "step.composed_s": {0: 0.0, 1: 0.0},
+        "step.pooling_s": {0: 0.0, 1: 0.0},
+        "step.convolutions_s": {0: 0.0, 1: 0.0},
         "step.invariant_s": {0: 0.0, 1: 0.0},
         "step.iterations_s": {0: 0.0, 1: 0.0},
         "step.second_s": {0: 0.0, 1: 0.0},

@@ -125,6 +125,10 @@ STEP_ATTENTION_S = RankMeasure(
     "s",
     "part of the forward pass on a CPU: attention computed in parts (scores, softmax, weighted sum) by the user's own lines",
 )
+STEP_POOLING_S = RankMeasure(
+    "step.pooling_s", "s", "part of the forward pass on a CPU: pooling and resizing of images, without global pooling"
+)
+STEP_CONVOLUTIONS_S = RankMeasure("step.convolutions_s", "s", "part of forward and backward on a CPU: convolutions")
 STEP_RECOMPUTING_S = RankMeasure(
     "step.recomputing_s",
     "s",

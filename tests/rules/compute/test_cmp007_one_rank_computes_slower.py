@@ -104,3 +104,12 @@ def test_cmp007_distinguishes_larger_batches_from_a_slower_processor(own: dict[s
 )
 def test_cmp007_asks_for_another_machine_only_where_there_is_one(more: dict[str, Any], retested: list[str]) -> None:
     assert [fix.title for fix in found("CMP007", TABLE.job(**more)).fixes[1:]] == retested
+
+
+def test_cmp007_counts_on_shared_work_alone_where_the_sizes_of_batches_are_not_known() -> None:
+    equal = {str(rank): sizes(1000.0) for rank in (0, 1)}
+    known, unknown = (found("CMP007", TABLE.job(usual=0.6, **facts)) for facts in ({"facts": equal}, {}))
+    assert known.saving is not None and unknown.saving is not None
+    assert known.saving.speedup[1] == unknown.saving.speedup[1]
+    assert known.saving.speedup[0] == pytest.approx(1 / 0.7) and unknown.saving.speedup[0] == pytest.approx(1 / 0.8)
+    assert (known.fixes[0].change, unknown.fixes[0].change[:20]) == ("", "compare the sizes of")

@@ -1,0 +1,71 @@
+"""Measures layers of images on CPUs: pooling and resizing by stack samples of the forward pass, convolutions by these and by timed nodes.
+
+How long such layers take depends on the memory format of the images: torch computes several channels at once where these lie side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, samples_by_rank
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import called, in_forward, inner, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_CONVOLUTIONS_S, STEP_POOLING_S
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.rank_documents import RankFacts
+
+_CONVOLUTIONS = "/torch/nn/modules/conv.py"
+_FUNCTIONAL, _POOLING = "/torch/nn/functional.py", "/torch/nn/modules/pooling.py"
+# Functions of torch.nn.functional; average pooling has none, and shows as the module that calls it (before Python 3.11 without its class).
+_FUNCTIONS = {"_max_pool2d", "max_pool2d_with_indices", "interpolate", "upsample"}
+_MODULE = re.compile(r"(Max|Avg)Pool2d\.forward")
+_CONVOLUTION_NODE = "ConvolutionBackward"
+
+
+def image_layer_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank on a CPU: STEP_POOLING_S of the forward pass, STEP_CONVOLUTIONS_S of both passes."""
+    on_gpu = ranks_on_gpus(recording)
+    on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
+    found = Measured()
+    for measure in (STEP_POOLING_S, STEP_CONVOLUTIONS_S):
+        seen = samples_by_rank((rank, count) for rank, of, count in _samples(recording) if of is measure)
+        new = profiled_values(recording, on_cpu, values, measure, seen)
+        found.update(new)
+        found.missing.update(new.missing)
+    known = facts_by_rank(recording)
+    for rank, steps in on_cpu.items():
+        if (STEP_CONVOLUTIONS_S, rank) not in found:
+            continue
+        timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
+        if timed is None or not timed["ns"] or backward_s is None:
+            del found[STEP_CONVOLUTIONS_S, rank]
+            found.missing[STEP_CONVOLUTIONS_S, rank] = "no backward pass was timed node by node"
+        else:
+            spent_ns = sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_CONVOLUTION_NODE))
+            found[STEP_CONVOLUTIONS_S, rank] += spent_ns / timed["ns"] * backward_s
+    return found
+
+
+def _samples(recording: Recording) -> Iterator[tuple[int, RankMeasure, int]]:
+    """Yields (rank, what the innermost frame of a forward pass belongs to, number of samples)."""
+    evaluations = evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        for row in user_rows(profile):
+            if in_forward(row["frames"]) and not evaluates(row, evaluations):
+                frame = inner(row["frames"])[0]
+                if frame["file"].endswith(_CONVOLUTIONS):
+                    yield rank, STEP_CONVOLUTIONS_S, row["count"]
+                elif _pools(frame):
+                    yield rank, STEP_POOLING_S, row["count"]
+
+
+def _pools(frame: StackFrame) -> bool:
+    if frame["file"].endswith(_POOLING):
+        return _MODULE.fullmatch(frame["function"]) is not None
+    return frame["file"].endswith(_FUNCTIONAL) and called(frame) in _FUNCTIONS

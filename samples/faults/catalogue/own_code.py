@@ -355,7 +355,7 @@ SCENARIOS = (
     fault(
         "thread-with-long-pauses",
         "LOP006",
-        threads("--busy=8", "--rest=32", "--steps=1600", "--fused"),
+        threads("--busy=12", "--rest=32", "--steps=1600", "--fused"),
         strength="just above",
         fixed="--process",
     ),

@@ -23,6 +23,7 @@ from rn50_advisor.advisor.report.styled_lines import Line, Style
 from rn50_advisor.advisor.trials.candidates import can_be_tried
 
 SUMMARY_LINES = 12
+_WHY_LINES = 3
 RANKS_A_TABLE = 5
 GAPS_SHOWN = 30
 GPUS_SHOWN = 16
@@ -53,8 +54,7 @@ def summary_lines(report: Report, where: str = "", run: str = "") -> list[Line]:
     out += styled_lines.wrapped(
         f"{phrases.verdict_word(report)}: ", f"{title}{rule}", "title", indent=0, most=2, label_style=style
     )
-    why = phrases.from_its_folder(report, _why(report, finding))
-    out += styled_lines.wrapped("why     ", why, indent=0, most=3)
+    out += _why(report, finding)
     if finding is not None and finding.fixes:
         fix = finding.fixes[0]
         place = inert_text.one_line(phrases.from_its_folder(report, phrases.place(fix)))
@@ -102,11 +102,16 @@ def document(report: Report) -> list[Line]:
     return out[:-1]
 
 
-def _why(report: Report, finding: Finding | None) -> str:
-    """Returns the first two pieces of evidence that have a value; without any, the verdict's summary or title."""
+def _why(report: Report, finding: Finding | None) -> list[Line]:
+    """The first two pieces of evidence with a value, the second one only whole; without any, the verdict's summary or title."""
     evidence = finding.evidence if finding is not None else ()
     pieces = [evidence_words.sentence(e) for e in evidence if e.value is not None][:2]
-    return "; ".join(pieces) or report.verdict.summary or report.verdict.title
+    texts = ["; ".join(pieces), *pieces[:1]] if pieces else [report.verdict.summary or report.verdict.title]
+    drawn = [styled_lines.wrapped("why     ", phrases.from_its_folder(report, text), indent=0) for text in texts]
+    fitting = next((lines for lines in drawn if len(lines) <= _WHY_LINES), None)
+    return fitting or styled_lines.wrapped(
+        "why     ", phrases.from_its_folder(report, texts[-1]), indent=0, most=_WHY_LINES
+    )
 
 
 def speed_line(report: Report) -> str:

@@ -90,7 +90,11 @@ def _died_of_it(a: Analysis) -> Death | None:
 def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
     lines = [line.strip() for line in died.exception.splitlines() if _SHM_ERRORS.search(line)]
     how = lines[-1][:200] if lines else "killed by SIGBUS"
-    evidence = [Evidence(f"{died.role} {died.rank}", how, "", None, f"after {died.t_s:.1f} s, step {died.step}")]
+    evidence = [
+        Evidence(
+            f"{died.role} {died.rank}", how, "", None, f"{died.t_s:.1f} s after the start, step {died.step}", "explains"
+        )
+    ]
     share, total = a.get(SHM_USED_SHARE), a.get(SHM_TOTAL_MB)
     if share is not None and total is not None:
         evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"up to {100 * share:.0f} % full", form="explains"))

@@ -145,7 +145,7 @@ def _row(death: Death) -> Evidence:
     follows = _FOLLOWS_NOTE if death.follows else ""
     # a rank that ends by itself marks its end and is in no phase any more
     phase = "" if death.phase == "ended" else f", {in_phase(death.phase)}"
-    note = f"after {death.t_s:.1f} s, step {death.step}{phase}{follows}"
+    note = f"{death.t_s:.1f} s after the start, step {death.step}{phase}{follows}"
     return Evidence(f"rank {death.rank}", _how(death), "", None, note, "explains")
 
 

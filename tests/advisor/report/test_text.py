@@ -53,6 +53,19 @@ def test_paths_below_the_jobs_folder_are_as_one_types_them_there() -> None:
     )
 
 
+def test_a_second_piece_of_evidence_is_whole_or_not_there() -> None:
+    model = samples.bottleneck()
+
+    def why(*notes: str) -> str:
+        evidence = tuple(Evidence("step.time_s", 1.0, "s", note=note) for note in notes)
+        shown = text.summary(replace(model, findings=(replace(model.findings[0], evidence=evidence),)))
+        return " ".join(shown.partition("why     ")[2].partition("\nfix ")[0].split())
+
+    assert why("rank 1 waits", "rank 0 computes") == "rank 1 waits; rank 0 computes"
+    assert why("rank 1 waits", "rank 0 " + "computes " * 40) == "rank 1 waits"
+    assert why("rank 0 " + "computes " * 40, "rank 1 waits").endswith("computes…")
+
+
 @pytest.mark.parametrize("name", samples.ALL)
 def test_a_summary_fits_twelve_lines_of_a_hundred_columns(name: str) -> None:
     shown = text.summary(samples.ALL[name](), "runs/" + "long" * 50).split("\n")

@@ -58,6 +58,7 @@ METRIC_TITLES: dict[str, str] = {
     "fetch.slow_ratio": "slow batch, relative to the median",
     "fetch.wall_s": "batch preparation time",
     "fetch.worker_lag": "slow worker, relative to the others",
+    "gap": "time between steps",
     "gap.io_share": "time between steps spent on I/O",
     "gap.save_share": "time between steps spent saving",
     "gc.critical_s": "garbage collection on the critical path",

@@ -149,6 +149,8 @@ def metric_words(name: str) -> str:
     """A metric's title: `step.input_wait_s` is `input wait`; without one, the words of its name. The value beside it has the unit."""
     if title := METRIC_TITLES.get(name):
         return title
+    if name.isupper():  # an environment variable
+        return name
     if name.endswith(".*"):  # all readings of one probe
         return f"all {metric_words(name[:-2])} readings"
     suffix = next((suffix for suffix in _UNIT_SUFFIXES if name.endswith(suffix)), "")

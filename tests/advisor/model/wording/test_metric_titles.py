@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.measures import MEASURES
 from rn50_advisor.advisor.model.measures.measure import Measure
 from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
 
-NOT_MEASURES = {"gpu.xid"}
+NOT_MEASURES = {"gap", "gpu.xid"}
 SAID_WELL_BY_THEIR_NAMES = {"loader.workers"}
 
 

@@ -164,6 +164,9 @@ def test_cuts_are_marked():
         ("cpu.steal_share", 0.1, "share", "CPU steal", "10 %"),
         ("gpu.throttled_share", 0.6, "", "throttled time", "60 %"),
         ("stack", "augment (a.py:7)", "", "stack", "augment (a.py:7)"),
+        ("NCCL_P2P_DISABLE", "1", "", "NCCL_P2P_DISABLE", "1"),
+        ("gap", 0.25, "s", "time between steps", "250 ms"),
+        ("quota.throttled_s_per_s", 0.4, "s/s", "time throttled by the quota", "40 %"),
     ],
 )
 def test_evidence_says_its_unit_once(metric, value, unit, words, text):

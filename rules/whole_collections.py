@@ -32,6 +32,11 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "a list takes items by index: random.sample(items, k); a dictionary's keys have to be copied first. For the least of many: "
         "heapq.nsmallest(k, items)",
     ),
+    "excludes": CollectionAdvice(
+        "copies a whole set without some of its items",
+        "draw from all items, and draw again what is to be left out",
+        "item = random.choice(items)  # a list, made once; while item in excluded: item = random.choice(items)",
+    ),
     "grows": CollectionAdvice(
         "copies everything so far in order to add to it",
         "append to a list, and join once, after the loop",

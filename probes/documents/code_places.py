@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from .bounded_numbers import Whole
 
-CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs"]
+CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes"]
 ReadWhole = Literal["array", "dataset", "file"]
 
 

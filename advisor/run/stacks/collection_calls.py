@@ -28,6 +28,7 @@ _JOINING = ("append", "cat", "column_stack", "concat", "concatenate", "hstack", 
 _AT_FRONT = (("pop", 1), ("insert", 2))  # with so many arguments
 _SEARCHING = ("index", "remove")
 _MODULES = ("os", "shutil")
+_SETS, _LEFT = ("set", "frozenset"), "difference"
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
 _WEIGHTS = {"choice": "p", "choices": "weights"}  # draws, and the argument that gives the chance of each item
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -56,6 +57,12 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
             return {"kind": work, "call": dotted_name(call.func)}
     if inner is None and (walked := _walked(code, frame.line)):
         return {"kind": "walks", "call": f"{walked}[...]"}
+    if (
+        inner is None
+        and all(last_name(call.func) == _LEFT for call in calls)
+        and (drawn := _excluded(code, frame.line))
+    ):
+        return {"kind": "excludes", "call": drawn}
     searched = None if calls or inner else _searched(code, frame.line)
     return None if searched is None else {"kind": "searches", "call": f"x in {searched}"}
 
@@ -68,6 +75,7 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("permutes", name in _PERMUTING and _used_in_part(code, call, name)),
         ("permutes", dotted_name(call.func) in _CHOICES and _draws_once(call)),
         ("weighs", name in _WEIGHTS and any(k.arg == _WEIGHTS[name] and _is_named(k.value) for k in call.keywords)),
+        ("excludes", name in COPYING and owner is None and _is_what_is_left(code, call) and _takes_few(code, call)),
         ("copies", name in COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
         ("walks", name in DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
@@ -183,6 +191,58 @@ def _is_collection(arguments: list[ast.expr]) -> bool:
     node = arguments[0]
     view = isinstance(node, ast.Call) and not node.args and last_name(node.func) in VIEWS
     return view or _is_named(node)
+
+
+def _is_what_is_left(code: Code, call: ast.Call) -> bool:
+    """True if the only argument is a set without the items of another one, or a name to which the same function assigns that."""
+    if len(call.args) != 1:
+        return False
+    given = call.args[0]
+    made = [one.value for one in _assigned(code, given)] if isinstance(given, ast.Name) else [given]
+    return bool(made) and all(_is_difference(code, value) for value in made)
+
+
+def _excluded(code: Code, line: int) -> str | None:
+    """The call that copies what the line's difference of two sets leaves, in order to draw from it."""
+    for call in code.calls():
+        if _work(code, call) == "excludes" and any(_at(one.value, line) for one in _assigned(code, call.args[0])):
+            return dotted_name(call.func)
+    return None
+
+
+def _assigned(code: Code, name: ast.expr) -> list[ast.Assign]:
+    """The assignments to a name in its function."""
+    scope = next(iter(code.functions_around(name)), code.tree)
+    return [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign)
+        and isinstance(name, ast.Name)
+        and any(isinstance(at, ast.Name) and at.id == name.id for at in node.targets)
+    ]
+
+
+def _is_difference(code: Code, value: ast.expr) -> bool:
+    """True for `items - others` and `items.difference(others)` of a set that the file makes."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
+        return _is_set(code, value.left)
+    method = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == _LEFT
+    return method and _is_set(code, value.func.value)  # type: ignore[attr-defined]
+
+
+def _is_set(code: Code, node: ast.expr) -> bool:
+    """True for `set(...)`, and for a name to which the file assigns a set."""
+    if isinstance(node, (ast.Set, ast.SetComp)) or (isinstance(node, ast.Call) and last_name(node.func) in _SETS):
+        return True
+    name = last_name(node)
+    return name is not None and any(
+        isinstance(made, (ast.Assign, ast.AnnAssign))
+        and made.value is not None
+        and not _is_named(made.value)
+        and name in {last_name(at) for at in (made.targets if isinstance(made, ast.Assign) else [made.target])}
+        and _is_set(code, made.value)
+        for made in ast.walk(code.tree)
+    )
 
 
 def _takes_few(code: Code, call: ast.Call) -> bool:

@@ -123,3 +123,38 @@ def test_a_call_of_several_lines_and_files_that_cannot_be_read(tmp_path: Path) -
 def test_a_permutation_that_an_inner_loop_uses_up_is_none(tmp_path: Path, use: str, kind: str | None) -> None:
     text = f"for epoch in range(9):\n    np.random.shuffle(rays)\n{use}\n"
     assert (found(tmp_path, text, line=2) or {}).get("kind") == kind
+
+
+SAMPLER = """\
+class Pairs:
+    def __init__(self, n): self.items = frozenset(range(n))
+    def negatives(self, user):
+        pool = self.items - self.seen[user]
+        kept = self.items - self.seen[user]
+        some = random.sample(list(pool), 4)
+        return some, kept
+"""
+
+
+@pytest.mark.parametrize(("line", "kind"), [(4, "excludes"), (5, None), (6, "excludes")])
+def test_a_set_that_is_drawn_from_counts_where_it_is_made_and_where_it_is_copied(
+    tmp_path: Path, line: int, kind: str | None
+) -> None:
+    call = found(tmp_path, SAMPLER, line=line)
+    assert (call and (call["kind"], call["call"])) == (kind and (kind, "list"))
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("a = set(x)\nsome = random.sample(list(a - seen[u]), 4)", "list"),
+        ("self.a: set[int] = set(x)\nrest = self.a.difference(seen)\none = random.choice(tuple(rest))", "tuple"),
+        ("a = {n for n in x}\nrest = a - seen; some = sorted(rest)[:4]", "sorted"),
+    ],
+)
+def test_what_is_left_of_a_set(tmp_path: Path, text: str, call: str) -> None:
+    assert found(tmp_path, text, line=2) == {"kind": "excludes", "call": call}
+
+
+def test_a_difference_of_numbers_is_no_set(tmp_path: Path) -> None:
+    assert found(tmp_path, "rest = a - b; some = random.sample(list(rest), 4)") == {"kind": "copies", "call": "list"}

@@ -163,7 +163,7 @@ class RankTrial:
     def _set_up(self, index: int, setup: SetupStatements) -> list[Callable[[], Any]]:
         undo = setup.make(undone=True)
         self._outcomes.applied(index)
-        return undo
+        return [*undo, partial(self._tried, index, setup.verify)]  # called first
 
     def _enter(self, context: EnteredContext) -> list[Callable[[], Any]]:
         if self._outcomes.is_refused(context.index):

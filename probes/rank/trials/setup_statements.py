@@ -34,6 +34,9 @@ class SetupStatements:
     def __init__(self, torch: Any, change: Change) -> None:
         self._torch = torch
         self._statements: list[dict[str, Any]] = list(change["statements"])
+        self._left: list[
+            tuple[str, Callable[[Any], Any], Any]
+        ] = []  # a call, what reads its setting, and what that read after it
         self.early = any(each.get("call") in _EARLY for each in self._statements)
 
     def make(self, *, undone: bool = False) -> list[Undo]:
@@ -42,6 +45,7 @@ class SetupStatements:
         `undone`: refuses a statement that cannot be taken back. Raises whatever torch raises, or Refused.
         """
         undo: list[Undo] = []
+        self._left.clear()
         try:
             for statement in self._statements:
                 self._make(statement, undo, undone)
@@ -49,6 +53,12 @@ class SetupStatements:
             take_back(undo)
             raise
         return undo
+
+    def verify(self) -> None:
+        """Raises Refused if a setting is not what the statements made it: the job itself sets it in each step, say."""
+        for name, read, left in self._left:
+            if read(self._torch) != left:
+                raise Refused("the job sets it again itself, after %s" % name)
 
     def _make(self, statement: dict[str, Any], undo: list[Undo], undone: bool) -> None:
         if "assign" in statement:
@@ -66,6 +76,8 @@ class SetupStatements:
             raise Refused(_ONLY_BY_RESTART % ("%s cannot be taken back" % name))
         taken_back = inverse(self._torch) if inverse is not None and undone else None
         function(*positional, **arguments)
+        if name in _SETTINGS:
+            self._left.append((name, _SETTINGS[name], _SETTINGS[name](self._torch)))
         if taken_back is not None:
             undo.append(taken_back)
 
@@ -148,6 +160,13 @@ def _threshold(torch: Any) -> Undo:
     return lambda: gc.set_threshold(*before)
 
 
+# What reads the setting, by the name of the call that changes it.
+_SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "torch.set_num_threads": lambda torch: torch.get_num_threads(),
+    "torch.set_float32_matmul_precision": lambda torch: torch.get_float32_matmul_precision(),
+    "torch.autograd.set_detect_anomaly": lambda torch: torch.is_anomaly_enabled(),
+    "gc.set_threshold": lambda torch: gc.get_threshold(),
+}
 # Functions that read the state and return one that restores it, by the name of the call that changes it.
 _INVERSES: dict[str, Callable[[Any], Undo]] = {
     "torch.set_num_threads": _threads,

@@ -149,6 +149,15 @@ def test_losses_are_bit_identical_where_nothing_is_changed(tmp_path: Path) -> No
     assert jobs["blocks"].trials == {-1: {"applied": [], "refused": [], "switches": switches}}
 
 
+def test_a_setting_that_the_job_sets_again_itself_is_refused(tmp_path: Path) -> None:
+    again = ALONE.replace("optimizer.step()", "optimizer.step(); torch.set_num_threads(1)")
+    change = {"kind": "setup", "statements": [SETUP[0]]}
+    for job, why in ((again, "the job sets it again itself, after torch.set_num_threads"), (ALONE, None)):
+        request = {"changes": [], "live": {**EMPTY_BLOCKS, "variants": [[], [change]]}}
+        _, refused = outcomes(tried(tmp_path / str(why is None), job, request).trials[-1])
+        assert refused == ({0: why} if why else {})
+
+
 def test_a_request_that_cannot_be_read_is_refused_as_a_whole(tmp_path: Path) -> None:
     job = tried(tmp_path, ALONE, {"changes": "all"})
     assert job.trials == {

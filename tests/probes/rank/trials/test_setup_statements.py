@@ -56,6 +56,18 @@ def test_a_statement_is_made_and_taken_back(statement: Any, place: int, value: A
     assert state() == before and not undo
 
 
+def test_a_setting_that_somebody_else_has_changed_since_is_told() -> None:
+    statements = setup(call("torch.autograd.set_detect_anomaly", True), call("gc.set_threshold", 90_000, 10, 10))
+    undo = statements.make(undone=True)
+    try:
+        statements.verify()
+        torch.autograd.set_detect_anomaly(False)
+        with pytest.raises(Refused, match=r"sets it again itself, after torch\.autograd\.set_detect_anomaly"):
+            statements.verify()
+    finally:
+        take_back(undo)
+
+
 def test_frozen_objects_are_thawed_unless_the_job_has_some_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[str] = []
     monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))

@@ -130,6 +130,9 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         # indexing whole batches needs neither workers nor cores, and creates no small objects for the garbage collector
         Cause(("DAT016",), ("CPU006", "DAT001", *MORE_WORKERS, "DAT007", "DAT009", "DAT020", "COM002")),
         Cause(("DAT023",), ("DAT001", *MORE_WORKERS, "DAT007", "DAT011", "DAT022", "COM002")),
+        # rank 0's workers or cores make the samples of all ranks; a cheaper sample, too, is cheaper where each rank makes its own
+        Cause(("DAT024",), ("DAT001", *MORE_WORKERS, "DAT005", "DAT007", "DAT008", "DAT009", *COSTLY_SAMPLES, "COM002")),
+        Cause(("DAT024",), ("COM001",), SLOWS_THE_WIRE),
         Cause(("DAT005",), ("COM001",)),
         Cause(("DAT008",), ("COM001",), SLOWS_THE_WIRE),
         Cause(("DAT007",), (*LOADING_NEEDS_CORES, "DAT006", "COM002")),
@@ -205,7 +208,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause((*NO_CORES, "CPU006", "MEM001", *SLOW_GPU, "CMP007"), ("RUN003",)),
         Cause(("MEM002",), ("RUN003",), unless=COPIES_SETTLED),
         Cause(("CMP018",), ("RUN003",), COMPUTING_GREW),
-        Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
+        Cause((*SLOW_INPUT, "DAT024"), ("RUN003",), INPUT_GREW),
         Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
         Cause((*GAP, "LOP010"), ("RUN003",), GAP_GREW),
         Cause(("LOP010", "LOP013"), ("RUN003",), COMPUTING_GREW),
@@ -216,7 +219,9 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP012", "DAT005", "DAT014"), ("RUN004",)),
         # workers that cannot keep up deliver in waves, one batch of each
         Cause(
-            (*SLOW_INPUT, *COSTLY_SAMPLES, "DAT006", "DAT007", "DAT015", "DAT016"), ("RUN004",), stalls_in("input_wait")
+            (*SLOW_INPUT, *COSTLY_SAMPLES, "DAT006", "DAT007", "DAT015", "DAT016", "DAT024"),
+            ("RUN004",),
+            stalls_in("input_wait"),
         ),
         Cause(LOADING_NEEDS_CORES, ("RUN004",), STALLS_FOR_CORES),
         Cause(("LOP001", *GAP), ("RUN004",), stalls_in("gap")),

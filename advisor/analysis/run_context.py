@@ -14,7 +14,7 @@ from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_ra
 from rn50_advisor.advisor.analysis.input.input_waits import index_times
 from rn50_advisor.advisor.analysis.input.loading import Loading, loader_facts, loading_of, ranks_by_pid
 from rn50_advisor.advisor.analysis.input.other_input import feed
-from rn50_advisor.advisor.analysis.input.several_loaders import with_slowest
+from rn50_advisor.advisor.analysis.input.several_loaders import with_dispatched, with_slowest
 from rn50_advisor.advisor.analysis.input.transforms import sample_cost
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_windows
 from rn50_advisor.advisor.analysis.stacks.hot_lines import hot_lines
@@ -71,7 +71,9 @@ class SteadyContext:
 def run_context(
     recording: Recording, everything: Mapping[int, RankSteps], steady: Mapping[int, RankSteps]
 ) -> RunContext:
-    loaders = with_slowest(recording, steady, loader_facts(recording, ranks_by_pid(recording.processes)))
+    known = loader_facts(recording, ranks_by_pid(recording.processes))
+    ranks = max((facts.get("world_size") or 1 for facts in recording.facts.values()), default=1)
+    loaders = with_dispatched(steady, with_slowest(recording, steady, known), ranks=ranks)
     lines, saving_share = hot_lines(recording, [rank for rank, steps in steady.items() if not steps.fed])
     return RunContext(
         recording=recording,

@@ -74,13 +74,17 @@ class DescribedLoader(_Classed, CodePlace, total=False):
 
 
 class RecordedLoader(DescribedLoader, total=False):
-    """A loader's settings and its use. `training` None: not used yet."""
+    """A loader's settings and its use. `training` None: not used yet. `dispatches`: rank 0 loads the batches of all ranks and sends them;
+    absent otherwise. `split_batches`: it then divides each batch among them.
+    """
 
     id: Whole
     training: bool | None
     batch_bytes: Whole | None  # tensors of its first batch
     batch_tensors: Whole | None  # their number
     made: Whole | None  # number of times
+    dispatches: bool
+    split_batches: bool
 
 
 class PartName(CodePlace, total=False):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .comm import collective_patches
 from .hidden_frames import passed_over
-from .patches import foreign_loaders, torch_patches
+from .patches import dispatched_batches, foreign_loaders, torch_patches
 from .patches.wrappers import quietly
 from .recorder import Recorder
 from .side_files import TRIAL_REQUEST
@@ -89,6 +89,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
     wrappers += torch_patches.apply(torch, recorder)
     wrappers += quietly(recorder, collective_patches.install, recorder) or []
     quietly(recorder, foreign_loaders.install, recorder, after)
+    quietly(recorder, dispatched_batches.install, recorder, after)
     for module, name in torch_patches.SAVERS:
         sys.meta_path.insert(0, after(module, partial(torch_patches.save_of_library, recorder, module, name)))
     atexit.register(recorder.leave)  # also records the failure of processes that never train

@@ -68,6 +68,7 @@ class LoaderMarks:
                 recorder.fetches(loader)
             return None
         if recorder.foreign is not None and recorder.foreign.inside:
+            self._watch_loading(account, iterator)
             return None
         if account.phase == INPUT:  # a dataset that iterates over its own loader: part of the running fetch
             return None
@@ -80,17 +81,24 @@ class LoaderMarks:
 
     def watch_fetch(self, account: Account, iterator: Any) -> None:
         """Times, in a clocked step, drawing the indices and, without workers, loading and pinning the batch."""
-        if not account.clocked:
+        if not account.clocked or self._watch_loading(account, iterator):
             return
-        self.drawing.watch(iterator)
-        fetcher = getattr(iterator, "_dataset_fetcher", None)
-        if fetcher is not None and self.in_process is not None:
-            self.in_process.watch(fetcher)
-            if getattr(iterator, "_pin_memory", False):
-                self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
-        elif account.fewest_marks > PLAIN_STEP_MARKS:  # the step's sums do not separate its fetches
+        if account.fewest_marks > PLAIN_STEP_MARKS:  # the step's sums do not separate its fetches
             index = iterator._num_yielded
             self.batch_index = -1 if index % max(1, account.fewest_marks // _FETCH_MARKS_MAX) else index
+
+    def _watch_loading(self, account: Account, iterator: Any) -> bool:
+        """Returns True if this process makes the iterator's batches and the step is clocked."""
+        if not account.clocked:
+            return False
+        self.drawing.watch(iterator)
+        fetcher = getattr(iterator, "_dataset_fetcher", None)
+        if fetcher is None or self.in_process is None:
+            return False
+        self.in_process.watch(fetcher)
+        if getattr(iterator, "_pin_memory", False):
+            self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
+        return True
 
     def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
         """Called when the next batch is requested from a source; `first`: the first of an epoch."""

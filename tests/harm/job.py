@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -540,6 +541,49 @@ def spawns_its_ranks() -> None:
     for rank in range(2):
         with open("losses-%d.txt" % rank) as file:
             print(file.read())
+
+
+@loop
+def gets_dispatched_batches() -> None:
+    """Of a stream that rank 0 reads for all, through accelerate: to its end, left early, and with a sample that fails."""
+    torch, model, _ = _parts()
+    import accelerate
+
+    class Stream(torch.utils.data.IterableDataset):
+        last = 100
+
+        def __iter__(self) -> Iterator[Any]:
+            for number, row in enumerate(_data(torch, 60)):
+                if number == self.last:
+                    raise ValueError("sample %d" % number)
+                yield row
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    data, losses = Stream(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    losses.append(type(loader).__name__ + " " + type(iter(loader)).__name__)
+    for most in (100, 3, 100):
+        for step, (x, y) in enumerate(loader):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+            losses.append("%s %d %s" % (float(loss.detach()).hex(), len(x), loader.end_of_dataloader))
+            if step == most:
+                break
+    data.last = 21 if accelerator.process_index == 0 else data.last
+    if accelerator.num_processes == 1:
+        try:
+            list(loader)
+        except ValueError as error:
+            losses.append(traceback.format_exc().replace(os.getcwd(), "") + str(error))
+    with open("losses-%d.txt" % accelerator.process_index, "w") as file:
+        file.write("\n".join(losses))
+    if accelerator.num_processes > 1:
+        accelerator.wait_for_everyone()
+        torch.distributed.destroy_process_group()
 
 
 @loop

@@ -143,6 +143,21 @@ def test_launchers_with_ranks_that_start_again(tmp_path: Path) -> None:
     assert {"work/losses-0.txt", "work/losses-1.txt"} <= set(alone.files)
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="NOT TESTED HERE: accelerate is not installed"
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_batches_that_rank_0_loads_for_all(tmp_path: Path, ranks: int) -> None:
+    """One rank gets accelerate's dispatching loader, too, if it is told to."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    alone, watched = both(tmp_path, [PYTHON, *launcher, "job.py", "gets_dispatched_batches"], same=_of_any_rank)
+    must_be_same(*(replace(each, err="", files=_without(each.files, "tmp/torchelastic_")) for each in (alone, watched)))
+    assert {f"work/losses-{rank}.txt" for rank in range(ranks)} <= set(alone.files)
+    assert watched.run is not None
+    loaders = [loader for facts in read_recording(watched.run).facts.values() for loader in facts.get("loaders", ())]
+    assert [loader.get("dispatches") for loader in loaders if loader.get("training")] == [True] * ranks
+
+
 def _without(files: dict[str, str], beginning: str) -> dict[str, str]:
     return {name: content for name, content in files.items() if not name.startswith(beginning)}
 
@@ -180,7 +195,7 @@ def test_shapes_of_the_loop(tmp_path: Path, loops: str) -> None:
 
 
 def test_no_shape_is_left_out() -> None:
-    elsewhere = {"spawns_its_ranks", "fails_and_starts_again", "without_torch"}
+    elsewhere = {"spawns_its_ranks", "fails_and_starts_again", "gets_dispatched_batches", "without_torch"}
     assert {name for loops in LOOPS_TOGETHER for name in loops.split(",")} | elsewhere == set(LOOPS)
 
 

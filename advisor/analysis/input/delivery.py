@@ -91,7 +91,11 @@ def delivery_values(
         table = recording.batches.get(rank)
         if loader is None or not loader.num_workers or table is None:
             continue
-        made = delivery(everything[rank], steps, table, loader, recording.spans.get(rank))
+        made = (
+            "rank 0 fetches the batches of all ranks at once"
+            if loader.dispatches
+            else delivery(everything[rank], steps, table, loader, recording.spans.get(rank))
+        )
         if isinstance(made, str):
             for measure in (FETCH_HAND_OVER_S, FETCH_BEHIND_S, FETCH_COLLECTING_S):
                 found.missing[measure, rank] = made

@@ -96,6 +96,8 @@ def _loader(loader: RecordedLoader, rank: int, facts: RankFacts) -> LoaderFacts:
         made=loader.get("made") or 1,
         fetch_file=loader.get("fetch_file", ""),
         fetch_line=loader.get("fetch_line", 0),
+        dispatches=bool(loader.get("dispatches")),
+        split_batches=bool(loader.get("split_batches")),
     )
 
 
@@ -105,6 +107,8 @@ def loading_of(
     """How one rank's batches are made; None if that was not visible (another framework's loader, tensors in memory).
     `index_s`: seconds per step spent drawing indices.
     """
+    if loader is not None and loader.dispatches and steps.rank:
+        return None  # its workers, if it has any, make a few batches that are never fetched
     beside = loader is not None and loader.beside and loader.num_workers
     inside = None if beside else _in_process(steps, loader, index_s)
     if inside is not None:
@@ -202,7 +206,8 @@ def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) ->
     # without first fetches, which draw the order of an epoch: that belongs to no batch
     usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)
     waited = usual.per_step("input_wait") - index_s
-    if wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
+    # the rest of the wait for dispatched batches is their broadcast
+    if not (loader and loader.dispatches) and wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
         return None
     return Loading(
         workers=0,
@@ -240,6 +245,8 @@ def loading_values(
             found[LOADER_WORKERS, rank] = float(made.workers)
         if made is None:
             why = "no batch was seen being loaded: another framework's loader, or tensors in memory"
+            if loader is not None and loader.dispatches and rank:
+                why = "rank 0 loads the batches of all ranks"
             found.missing[FETCH_WALL_S, rank] = why
             continue
         wall = max(made.wall_s, 1e-9)

@@ -22,6 +22,19 @@ _LAST_SHARE_MAX = 0.05  # of the steps; a loader that comes last in more of them
 _TIME_SHARE_MIN = 0.5  # of the steps' time; a loader that made batches ahead for a later stage covers less
 
 
+def with_dispatched(
+    steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts], *, ranks: int
+) -> tuple[LoaderFacts, ...]:
+    """The same loaders. Of those whose batches rank 0 sends to all ranks, rank 0's has the batches that it loads in each step."""
+    requests = max(steady[0].per_step("micro_batches"), 1e-3) if 0 in steady else 1.0
+    return tuple(
+        replace(loader, per_step=requests * (1 if loader.split_batches else ranks))
+        if loader.dispatches and loader.rank == 0
+        else loader
+        for loader in loaders
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Share:
     """One loader's part in a step."""

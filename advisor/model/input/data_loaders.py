@@ -44,9 +44,9 @@ class LoaderFacts:
     batch_bytes: int | None = None  # of the tensors of its first batch
     batch_tensors: int | None = None  # their number
     library: str = ""  # set for another library's loader, whose workers are unknown
-    # Set only for the slowest of several loaders that feed the same steps: its batches per step, and the number of the other loaders.
+    # Set only for the slowest of several loaders that feed the same steps, and on rank 0 for one that dispatches: batches per step.
     per_step: float | None = None
-    beside: int = 0
+    beside: int = 0  # number of the other loaders that feed the same steps; 0 unless this one is the slowest of them
     collate: str | None = None  # name of the function
     collate_file: str = ""  # empty unless the function is the user's
     collate_line: int = 0
@@ -55,6 +55,8 @@ class LoaderFacts:
     made: int = 1  # number of times it was constructed at this line for the same data
     fetch_file: str = ""  # the user's line that takes its batches; empty: unknown
     fetch_line: int = 0
+    dispatches: bool = False  # rank 0 loads the batches of all ranks and sends them
+    split_batches: bool = False  # it then divides each batch among them
 
     @property
     def lives_on(self) -> bool:

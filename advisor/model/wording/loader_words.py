@@ -102,6 +102,8 @@ def _details(loader: Facts, ranks: tuple[str, ...]) -> Iterable[tuple[str, str]]
     yield from plain("collate", "collate_fn")
     yield from plain("worker_init", "worker_init_fn")
     yield from plain("context", "multiprocessing_context")
+    yield from plain("dispatches", "loaded by rank 0 for all ranks")
+    yield from plain("split_batches")
     yield from plain("in_order")
     yield from plain("timeout")
     yield from plain("generator")

@@ -52,6 +52,9 @@ class KnownLoaders:
         self._first_batch: dict[int, tuple[int, int]] = {}  # bytes and tensors of each loader's
         self._made: dict[int, int] = {}  # number of creations of each
         self._replaced: set[int] = set()  # loaders that a library replaced by another one
+        self._dispatched: dict[
+            int, bool
+        ] = {}  # loaders whose batches rank 0 sends to all ranks -> True if it splits each
 
     def add(self, loader: Any) -> None:
         """Adds a loader. One that is recreated at the same line for the same data (for each evaluation, say) keeps its number."""
@@ -79,6 +82,11 @@ class KnownLoaders:
         size = None if known is None else known["batch_size"] or known.get("sampler_batch_size")
         return size if isinstance(size, int) else None
 
+    def dispatched(self, number: int, *, split: bool) -> None:
+        """Records that rank 0 sends the batches of this loader to all ranks. `split`: each batch is divided among them."""
+        if number in self.described:
+            self._dispatched[number] = split
+
     def weigh(self, number: int, batch: Any) -> None:
         """Records the size of a loader's first batch."""
         if number in self.described and number not in self._first_batch:
@@ -96,7 +104,12 @@ class KnownLoaders:
                 "batch_tensors": self._first_batch.get(number, _NO_BATCH)[1],
                 "made": self._made.get(number),
                 **known,
+                **self._sharing(number),
             }
             for number, known in self.described.items()
             if number not in idle
         ]
+
+    def _sharing(self, number: int) -> RecordedLoader:
+        split = self._dispatched.get(number)
+        return {} if split is None else {"dispatches": True, "split_batches": split}

@@ -117,6 +117,13 @@ class Foreign:
         number = behind if behind >= 0 else self._number(iterator if owner is None else owner, iterator, library)
         return self._begun(iterator, account, number)
 
+    def begin_for(self, source: Any, number: int) -> Token | None:
+        """Called when the training thread requests a batch that reaches it through other code than the loader's of this number."""
+        account = self._recorder.own_account()
+        if account is None or account.phase == INPUT or self.inside:
+            return None
+        return self._begun(source, account, number)
+
     def fills(self, queue: Any, loader: int) -> None:
         """Records that a thread puts batches of this loader into a queue. A thread that reuses another's id must fetch first."""
         place, number = get_ident(), get_native_id()

@@ -28,6 +28,7 @@ OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 pairs = Job("faults/jobs/input/pairs.py")
 stream = Job("faults/jobs/input/sharded_stream.py", ranks=2, start="one by one")
+dispatched = Job("faults/jobs/input/dispatched_stream.py", ranks=2, start="one by one")
 # A net that computes about 35 ms a step, on pictures that cost almost no time.
 job = Job("faults/jobs/input/feeding.py", ("--width=48",), start="one by one")
 rows = Job("faults/jobs/input/in_memory.py")  # a small net on rows in memory, 512 per batch
@@ -112,6 +113,14 @@ SCENARIOS = (
     ),
     fault("stream-divided-behind-a-little-work", "DAT023", stream("--words=300"), strength="just above", fixed="--own"),
     sound_twin("stream-divided-before-its-tokeniser", "DAT023", stream("--words=1500", "--own"), also=("DAT003",)),
+    fault(
+        "stream-loaded-by-rank-0",
+        "DAT024",
+        dispatched("--rounds=4"),
+        line="loader = DataLoader(Records(",
+        fixed="--own",
+    ),
+    sound_twin("stream-loaded-by-each-rank", "DAT024", dispatched("--rounds=4", "--own"), also=("DAT003",)),
     fault(
         "archive-opened-for-each-item",
         OPENING[0],

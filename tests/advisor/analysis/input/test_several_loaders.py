@@ -125,3 +125,47 @@ def test_loaders_that_take_turns_are_not_compared() -> None:
     rows = batches([*made(0, 140), *made(1, 10)])
     analysis = analyse(recording({0: own}, batches={0: rows}, facts={100: {"loaders": [LABELLED, UNLABELLED]}}))
     assert loader_of(analysis).beside == 0
+
+
+def dispatched(*, split: bool = False, micro_batches: int = 1, workers: int = 0) -> Analysis:
+    """Two ranks: rank 0 makes two batches of 8 in 40 ms each, or one of 16, and sends each rank 8 of the samples."""
+    loader = {**LABELLED, "num_workers": workers, "dispatches": True, "split_batches": split}
+    waited = {"input_wait": 90, "micro_batches": micro_batches, "samples": 8 * micro_batches}
+    fetched = (1 if split else 2) * micro_batches
+    loads = {} if workers else {"fetches": fetched, "fetch": 40 * fetched, "fetch_cpu": 40 * fetched}
+    return analyse(
+        recording(
+            {0: plan(30, **waited, **loads), 1: plan(30, **waited)},
+            facts={100 + rank: {"loaders": [loader], "world_size": 2} for rank in range(2)},
+            batches={0: batches(made(0, 140)), 1: batches(made(0, 140)[:2])} if workers else {},
+        )
+    )
+
+
+@pytest.mark.parametrize(("options", "per_step"), [({}, 2), ({"split": True}, 1), ({"micro_batches": 3}, 6)])
+def test_rank_0_makes_the_batches_that_it_sends_to_all_ranks(options: dict[str, Any], per_step: float) -> None:
+    analysis = dispatched(**options)
+    assert loader_of(analysis).per_step == pytest.approx(per_step)
+    assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.040)
+    assert analysis.get("fetch.wall_s", 1) is None
+    assert analysis.workers is not None and set(analysis.workers.feeds) == {0}
+
+
+def test_what_rank_0_sends_counts_once_over_all_ranks() -> None:
+    analysis = dispatched()
+    step_s = analysis.value("step.time_s")
+    assert analysis.throughput.samples_per_s == pytest.approx(16 / step_s, rel=0.05)
+    [stage] = [c for c in analysis.capacities if c.stage == "preprocessing"]
+    assert stage.samples_per_s == pytest.approx(16 / 0.080, rel=0.05), "of one process, which makes all samples"
+
+
+def test_the_broadcast_is_part_of_the_wait_for_dispatched_batches() -> None:
+    """Loading that explains less than half of another loader's wait is not what the loop waits for."""
+    assert dispatched(split=True).value("fetch.wall_s", 0) == pytest.approx(0.040)
+
+
+def test_batches_of_workers_whose_rank_sends_them_on_are_not_followed_to_the_loop() -> None:
+    analysis = dispatched(workers=1)
+    assert "batches of all ranks" in analysis.missing["fetch.hand_over_s"]
+    assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.140)
+    assert analysis.get("fetch.wall_s", 1) is None

@@ -76,7 +76,19 @@ SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
 GAP = ("LOP002", "LOP004")
-OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP013", "LOP014", "LOP015", "LOP016")
+OWN_CODE = (
+    "LOP007",
+    "LOP008",
+    "LOP009",
+    "LOP010",
+    "LOP011",
+    "LOP012",
+    "LOP013",
+    "LOP014",
+    "LOP015",
+    "LOP016",
+    "LOP017",
+)
 EXCHANGE = ("COM001", "COM003", "COM010")
 SLOW_GPU = ("GPU001", "GPU002", "GPU005", "GPU009")
 SLOW_COMPUTING = (
@@ -166,6 +178,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP014",), ("LOP010", "LOP012", "CMP028"), MOST_OF_IT),
         # a second computation can be left out, however slow it is
         Cause(("LOP016",), ("LOP004", "LOP009", "CMP017", "CMP026", "CMP028"), MOST_OF_IT),
+        # a network that need not run is neither slow nor in need of the line's other changes
+        Cause(("LOP017",), ("LOP004", "LOP008", "CMP017", "CMP026", "CMP028", "CMP030"), MOST_OF_IT),
         # what is formatted says more than where
         Cause(("LOP015",), ("LOP002", "LOP004", "LOP007", "LOP009", "LOP012", "LOP013"), MOST_OF_IT),
     ),

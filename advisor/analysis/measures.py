@@ -38,6 +38,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.image_layers import image_layer_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import timed_backward_values
@@ -319,6 +320,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("step.pooling_s", "step.convolutions_s"),
     ),
     _in_own_lines(second_values, "step.second_s"),
+    Provider(lambda c, known: frozen_values(c.run.recording, c.run.steady, known), named("step.frozen_s")),
     _in_own_lines(text_values, "step.text_s"),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),
     Provider(lambda c, known: independent_values(c.run.recording, c.run.steady, known), named("step.iterations_s")),

@@ -40,6 +40,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_lines, independent_loops
@@ -160,6 +161,7 @@ def analyse(recording: Recording) -> Analysis:
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),
         independent_loops=independent_loops(recording),
+        frozen_calls=frozen_calls(recording),
         second_computations=second_computations(recording),
         text_lines=text_lines(recording),
         forward_lines=forward_lines(recording),

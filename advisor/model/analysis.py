@@ -141,6 +141,16 @@ class SecondComputation:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenCall:
+    """A line that calls a network that does not learn, of this class. `seen` of the latest `inputs` were inputs before."""
+
+    line: HotLine
+    network: str
+    inputs: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionLines:
     """Where attention is computed in parts. The weights are the softmax's result.
 
@@ -246,6 +256,7 @@ class Analysis:
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
+    frozen_calls: tuple[FrozenCall, ...] = ()  # longest first
     second_computations: tuple[SecondComputation, ...] = ()  # longest first
     text_lines: tuple[HotLine, ...] = ()  # lines that format tensors as text, longest first
     invariant_lines: tuple[

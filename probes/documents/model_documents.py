@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from .bounded_numbers import Whole
+from .bounded_numbers import Number, Whole
 from .code_places import CodePlace
 
 _Classed = TypedDict("_Classed", {"class": str}, total=False)
@@ -111,6 +111,23 @@ class UnusedGradients(CodePlace, total=False):
     order: str
     products: list[Whole]
     points: list[Whole]
+
+
+class FrozenNetwork(_Classed, CodePlace, total=False):
+    """A network that does not learn, called in the training thread. The place: of the user's call.
+
+    `forward`: file and qualified name of the function that computes it. `rows`: inputs of the latest of `calls` that were looked at;
+    `seen`: those that an earlier call had as well, which is nearly all of them if it `repeats`. `different`: inputs that differ, so far.
+    `alike`: share of the inputs whose own call had the same one twice.
+    """
+
+    forward: str
+    calls: Whole
+    rows: Whole
+    seen: Whole
+    different: Whole
+    alike: Number
+    repeats: bool
 
 
 class DiscardedGradients(_Classed, CodePlace, total=False):

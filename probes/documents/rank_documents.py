@@ -14,6 +14,7 @@ from .loader_documents import RecordedLoader
 from .model_documents import (
     BackwardNodeTimes,
     DiscardedGradients,
+    FrozenNetwork,
     HeldMemory,
     LayerFacts,
     ModelFacts,
@@ -266,6 +267,7 @@ class RankFacts(TypedDict, total=False):
     padding: PaddingFacts
     padded_ends: PaddingFacts
     unused_gradients: UnusedGradients
+    frozen_networks: list[FrozenNetwork]
     watched_gradients: Whole  # steps in which it was seen what becomes of the gradients
     discarded_gradients: list[DiscardedGradients]
     first_batches: FirstBatches  # of a training loader

@@ -19,6 +19,7 @@ from .facts import process_facts
 from .facts.affinity_facts import affinity_facts
 from .facts.precision_facts import Precision, fast_paths
 from .facts.work_facts import Work
+from .frozen.frozen_networks import FrozenNetworks
 from .garbage import Garbage
 from .gpu.device_syncs import Syncs
 from .gpu.gpu_events import GpuTimes
@@ -62,7 +63,8 @@ class Recorder(TrainingThread):
         self.trial: RankTrial | None = None  # set if changes are to be tried
         self.captures = Captures()
         self.captures.before = self._before_capture
-        self.precision = Precision(torch, lambda: self.facts.values, self.failed)
+        self.frozen = FrozenNetworks(self)
+        self.precision = Precision(torch, lambda: self.facts.values, self.failed, self.frozen.layer_called)
         self.syncs = Syncs(torch, self.failed, self.captures)
         self.forget()
         os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
@@ -79,6 +81,7 @@ class Recorder(TrainingThread):
             self.foreign.forget()
         self.captures.forget()
         self.precision.forget()
+        self.frozen.forget()
         self.syncs.forget()
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None

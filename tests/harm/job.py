@@ -384,6 +384,42 @@ def accumulates_and_evaluates() -> None:
 
 
 @loop
+def with_frozen_networks() -> None:
+    """Two of one class that see each text again, one that draws random numbers, and one that is changed; what the job sees of them."""
+    torch, *_ = _parts()
+    torch.manual_seed(1)
+
+    class Encoder(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self, noise: float = 0.0) -> None:
+            super().__init__()
+            self.noise, self.layer = noise, torch.nn.Linear(8, 300)
+
+        def forward(self, x: Any) -> Any:
+            drawn = self.noise * torch.randn(len(x), 300) if self.noise else 0.0
+            return torch.relu(self.layer(x)) + drawn
+
+    networks = [Encoder().eval(), Encoder().eval().requires_grad_(False), Encoder(0.1).eval(), Encoder().eval()]
+    head = torch.nn.Linear(300, 4)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(_data(torch), batch_size=8, shuffle=True)
+    for _ in range(6):
+        for x, y in loader:
+            with torch.no_grad():
+                features = sum(network(x) for network in networks)
+            _print_loss(_step(torch, head, optimizer, features, y))
+            with torch.no_grad():
+                networks[-1].layer.weight.mul_(0.99)
+        print([len(network._forward_pre_hooks) + len(vars(network)) for network in networks])
+        print(
+            torch.jit.trace(networks[1], x)(x).sum().item(), Encoder.forward.__qualname__, networks[0].forward.__name__
+        )
+    try:
+        networks[0](torch.zeros(2, 5))
+    except RuntimeError as error:
+        print(error, len(pickle.dumps(networks[0].state_dict())))
+
+
+@loop
 def with_a_closure() -> None:
     torch, model, _ = _parts()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)

@@ -30,6 +30,7 @@ SCRIPT = [PYTHON, "job.py"]
 LOOPS_TOGETHER = (
     "plain,two_optimizers,accumulates_and_evaluates,with_a_closure,with_a_scaler",
     "without_loader,steps_in_the_backward,saves",
+    "with_frozen_networks",
     "leaves_its_loader",
     "leaves_its_workers",
     "by_gradients_alone",

@@ -61,6 +61,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.invariant_s": {0: 0.0, 1: 0.0},
         "step.iterations_s": {0: 0.0, 1: 0.0},
         "step.second_s": {0: 0.0, 1: 0.0},
+        "step.frozen_s": {0: 0.0, 1: 0.0},
         "step.text_s": {0: 0.0, 1: 0.0},
         "step.hooks_s": {0: 0.0, 1: 0.0},
         "step.elementary_s": {0: 0.0, 1: 0.0},

@@ -76,6 +76,9 @@ STEP_REPEATED_S = RankMeasure(
 STEP_SECOND_S = RankMeasure(
     "step.second_s", "s", "outside the backward pass: lines that compute what an earlier line of the step has computed"
 )
+STEP_FROZEN_S = RankMeasure(
+    "step.frozen_s", "s", "on a CPU: calls of networks that do not learn and get the same inputs in every epoch"
+)
 STEP_TEXT_S = RankMeasure("step.text_s", "s", "formatting tensors as text, wherever in the step")
 STEP_INVARIANT_S = RankMeasure(
     "step.invariant_s",

@@ -178,6 +178,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.run_delay_s": "run-queue delay",
     "step.samples": "batch size",
     "step.second_s": "results computed twice",
+    "step.frozen_s": "frozen networks with repeated inputs",
     "step.text_s": "formatting of tensors",
     "step.time_s": "step time",
     "step.waiting_s": "blocked wait inside the step",

@@ -70,6 +70,28 @@ def compiled_frames() -> int:
     return int(sum(frames.values()) + stats.get("unique_graphs", 0))
 
 
+def leave_to_dynamo(layers: list[Callable[[], None]], failed: Callable[[], None]) -> Callable[[], None] | None:
+    """Has these wrappers removed before dynamo compiles: code compiled with one would be recompiled without it. Returns what ends that."""
+    handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+    called = getattr(handler, "start_callbacks", None)
+    if not layers or not isinstance(called, list):
+        return None
+
+    def compiles(*about: Any) -> None:
+        try:
+            for put_back in layers:
+                put_back()
+        except Exception:
+            failed()
+
+    def forget() -> None:  # not inside the callback, since dynamo is iterating over its list
+        if compiles in called:  # dynamo's reset clears the list
+            called.remove(compiles)
+
+    called.append(compiles)
+    return forget
+
+
 class CalledModel(NamedTuple):
     """An outermost module that was called with gradients enabled. `trains`: in `train()` mode. `place`: of the user's call."""
 
@@ -84,10 +106,17 @@ class Precision:
     `until`: the step at whose start all patches are removed, whatever was observed.
     """
 
-    def __init__(self, torch: Any, values: Callable[[], RankFacts], failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        values: Callable[[], RankFacts],
+        failed: Callable[[], None],
+        layer_called: Callable[[Any], None] = lambda _: None,
+    ) -> None:
         self._torch = torch
         self._values = values
         self._failed = failed
+        self._layer_called = layer_called  # called with each layer while they are patched
         self._undo: list[Callable[[], None]] = []
         self.forget()
 
@@ -175,28 +204,9 @@ class Precision:
                 self._patch(owner, "forward", self._layer(self._first(kind)))
             elif entered and not known["autocast"] and not known.get("after_autocast"):
                 self._patch(owner, "forward", self._layer(self._within_autocast(known)))
-        self._leave_to_dynamo(self._undo[armed:])
-
-    def _leave_to_dynamo(self, layers: list[Callable[[], None]]) -> None:
-        """Removes the wrappers before dynamo compiles: code compiled with one would be recompiled without it."""
-        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
-        called = getattr(handler, "start_callbacks", None)
-        if not layers or not isinstance(called, list):
-            return
-
-        def compiles(*about: Any) -> None:
-            try:
-                for put_back in layers:
-                    put_back()
-            except Exception:
-                self._failed()
-
-        def forget() -> None:  # not inside the callback, since dynamo is iterating over its list
-            if compiles in called:  # dynamo's reset clears the list
-                called.remove(compiles)
-
-        called.append(compiles)
-        self._undo.append(forget)
+        forget = leave_to_dynamo(self._undo[armed:], self._failed)
+        if forget is not None:
+            self._undo.append(forget)
 
     def _patch(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
         """Installs the wrapper that `make(original, put_back, done)` returns, until `put_back`. Afterwards `done` is not empty, for
@@ -296,13 +306,15 @@ class Precision:
     def _layer(self, inspect: Inspect) -> Callable[..., Any]:
         torch = self._torch
         tracing = torch.compiler.is_compiling  # traced by dynamo, or by an export without it
-        hide = hide_frame
+        hide, layer_called = hide_frame, self._layer_called
 
         def make(original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
             def forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
                 if tracing():
                     return original(self_, *args, **kwargs)
                 try:
+                    if not done:
+                        layer_called(self_)
                     if not done and torch.is_grad_enabled():
                         inspect(self_, args[0] if args else kwargs["input"], put_back)
                 except Exception:

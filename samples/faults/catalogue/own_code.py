@@ -8,6 +8,7 @@ from samples.faults.catalogue.healthy import healthy
 from samples.faults.scenario import Job, Scenario, fault
 
 twice = Job("faults/jobs/loop/twice.py")
+frozen = Job("faults/jobs/loop/frozen.py")
 enriching = Job("faults/jobs/loop/enriching.py")
 threads = Job("faults/jobs/loop/threads.py", start="one by one")
 replay = Job("faults/jobs/loop/replay.py")
@@ -48,6 +49,15 @@ SCENARIOS = (
         strength="just above",
     ),
     fault("model-with-dropout-called-twice", "LOP016", twice("--for=accuracy", "--dropout=0.1"), strength="just below"),
+    fault(
+        "frozen-text-encoder-in-every-step",
+        "LOP017",
+        frozen(),
+        line="found: Tensor = encoder(words)",
+        fixed="--once",
+    ),
+    healthy("healthy-frozen-text-encoder-with-hidden-words", frozen("--mask=0.15")),
+    healthy("healthy-teacher-that-follows", frozen("--teacher", "--depth=2", "--steps=250")),
     seeded(
         "features-from-a-server",
         "LOP007",

@@ -1,0 +1,1 @@
+"""Networks that do not learn, and whether the training thread gives them the same inputs again and again."""

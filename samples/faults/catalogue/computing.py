@@ -16,6 +16,7 @@ iterating = Job("faults/jobs/compute/iterating.py")
 stepwise = Job("faults/jobs/compute/stepwise.py")  # a small decoder of known words
 composed = Job("faults/jobs/compute/composed.py")
 attention = Job("faults/jobs/compute/attention.py")
+pooling = Job("faults/jobs/compute/pooling.py")
 LONG = ("--length=1024", "--batch=1", "--heads=8")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (
@@ -336,6 +337,19 @@ SCENARIOS = (
         says="cost is unknown",
         fixed="--flush",
         untouched=("forward", "backward"),
+    ),
+    fault(
+        "pooling-of-channels-first-images",
+        "CMP030",
+        pooling(),
+        fixed="--channels-last",
+        suite="all",
+    ),
+    sound_twin(
+        "convolutions-that-halve-channels-first-images",
+        "CMP030",
+        pooling("--strided", "--steps=1200"),
+        note="nothing is pooled",
     ),
     fault(
         "compiled-for-each-length",

@@ -35,7 +35,10 @@ def cmp030(
 TABLE = Table(
     "CMP030",
     cmp030,
-    lines={"pooling": ({"pools": 0.0501, "convolves": 0.0}, {"pools": 0.0499, "convolves": 0.0})},
+    lines={
+        "pooling": ({"pools": 0.0501, "convolves": 0.0}, {"pools": 0.0499, "convolves": 0.0}),
+        "sure": ({"pools": 0.1001, "convolves": 0.25}, {"pools": 0.0999, "convolves": 0.25}),
+    },
     false_alarms={
         "channels-last already": {"first": 0.0},
         "no convolution was seen": {"first": None},
@@ -45,9 +48,9 @@ TABLE = Table(
     },
     not_measured={"nobody took a profile": ({"seen": False}, ("step.pooling_s", "step.convolutions_s"))},
     severities=(
-        ({"pools": 0.4}, "high"),
-        ({}, "medium"),
-        ({"pools": 0.16}, "low"),
+        ({}, "high"),
+        ({"pools": 0.15}, "medium"),
+        ({"pools": 0.055, "convolves": 0.0}, "low"),
     ),
     best=({"pools": 0.4}, warm(1 / (1 - 0.38 - 0.06))),
 )

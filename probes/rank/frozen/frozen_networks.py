@@ -35,7 +35,8 @@ NETWORKS_MAX = 2  # at a time: an image and a text encoder, say
 WATCHED_MAX = 8  # in all
 EXAMINED_MAX = 200  # layers and networks, each once
 LOOKS_MAX = 2_000  # calls; without a repeated row among the latest ones by then, none follows
-COST_TIMES = 1_000  # interval in multiples of a look's cost (60 to 100 us)
+# Interval in multiples of a look's cost (60 to 100 us, in cold caches 600): of the first ones, which are to see most of an epoch; later.
+FIRST, COST_TIMES = 200, (200, 1_000)
 EVERY_NS = 20_000_000
 SETTLED_EVERY_NS = 1_000_000_000  # once they repeat
 FULLY_EVERY = 8  # looks: then the modes of all its parts are checked, and some numbers
@@ -203,7 +204,7 @@ class FrozenNetworks:
                 return None
             with self._torch._C.DisableTorchFunction():
                 if not self._look(watched, network, (args, kwargs)):
-                    watched.due_ns = began + max(EVERY_NS, COST_TIMES * (perf_counter_ns() - began))
+                    watched.due_ns = began + _interval_ns(watched, perf_counter_ns() - began)
                     return None
                 state = self._torch.default_generator.get_state()
             self._place(watched, sys._getframe(3))
@@ -241,8 +242,9 @@ class FrozenNetworks:
             if inputs.calls >= LOOKS_MAX and not inputs.seen:
                 self._drop(watched)
             now = perf_counter_ns()
-            least = SETTLED_EVERY_NS if inputs.repeat() else EVERY_NS
-            watched.due_ns = now + max(least, COST_TIMES * (cost + now - began))
+            cost += now - began
+            self._recorder.account.self_ns += cost
+            watched.due_ns = now + _interval_ns(watched, cost)
         except Exception:
             reraise_signal_exception()
             self._drop(watched)
@@ -280,6 +282,12 @@ class FrozenNetworks:
                 each.put_back()
         found = self._recorder.facts.values.get("frozen_networks", [])
         found[:] = [each for each in found if each is not watched.facts]
+
+
+def _interval_ns(watched: _Watched, cost_ns: int) -> int:
+    """Time to the next look, by what this one took."""
+    least = SETTLED_EVERY_NS if watched.inputs.repeat() else EVERY_NS
+    return max(least, COST_TIMES[watched.inputs.calls >= FIRST] * cost_ns)
 
 
 def _learns_anew(torch: Any, watched: _Watched, network: Any) -> bool:

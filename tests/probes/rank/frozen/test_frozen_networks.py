@@ -53,7 +53,7 @@ class Job:
         self.updated: set[int] = set()
         self.facts = SimpleNamespace(values={})
         self.torch = torch
-        self.account = SimpleNamespace(thread=get_ident())
+        self.account = SimpleNamespace(thread=get_ident(), self_ns=0)
         self.passes = SimpleNamespace(unused=SimpleNamespace(updated=lambda: self.updated))
         WATCHING[:] = [FrozenNetworks(self)]  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class Job:
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(frozen_networks, "EVERY_NS", 0)
     monkeypatch.setattr(frozen_networks, "SETTLED_EVERY_NS", 0)
-    monkeypatch.setattr(frozen_networks, "COST_TIMES", 0)
+    monkeypatch.setattr(frozen_networks, "COST_TIMES", (0, 0))
     monkeypatch.setattr(frozen_networks, "compiled_frames", lambda: 0)
     made = Job()
     yield made
@@ -88,6 +88,13 @@ def test_inputs_of_a_second_epoch_were_seen(job: Job) -> None:
     assert (job.found()[0]["repeats"], job.found()[0]["seen"]) == (False, 0)
     job.epochs(encoder, 2)
     assert (job.found()[0]["repeats"], job.found()[0]["seen"]) == (True, 128)
+
+
+def test_the_first_looks_come_soonest_and_their_cost_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen_networks, "FIRST", 5)
+    monkeypatch.setattr(frozen_networks, "COST_TIMES", (0, 10**9))
+    job.epochs(Encoder().eval())
+    assert job.found()[0]["calls"] == 5 and job.account.self_ns > 0
 
 
 def test_two_are_watched_at_a_time(job: Job) -> None:

@@ -35,7 +35,8 @@ NETWORKS_MAX = 2  # at a time: an image and a text encoder, say
 WATCHED_MAX = 8  # in all
 EXAMINED_MAX = 200  # layers and networks, each once
 LOOKS_MAX = 2_000  # calls; without a repeated row among the latest ones by then, none follows
-# Interval in multiples of a look's cost (60 to 100 us, in cold caches 600): of the first ones, which are to see most of an epoch; later.
+# Interval in multiples of what a look takes (60 to 100 us, in cold caches 600): of the first ones, which are to see
+# most of an epoch, and of the others.
 FIRST, COST_TIMES = 200, (200, 1_000)
 EVERY_NS = 20_000_000
 SETTLED_EVERY_NS = 1_000_000_000  # once they repeat

@@ -46,6 +46,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     DDP_WITH_UNUSED,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.documents.collective_documents import DdpFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
@@ -103,9 +104,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         t["wire"] * step,
         f"{100 * wire / step:.0f} % of the step; {100 * hidden:.0f} % of the exchange overlaps with the backward pass",
     )
-    fits = Evidence(
-        "backward", backward, "s", None, f"the exchange takes {1000 * whole:.0f} ms and could overlap with it"
-    )
+    fits = Evidence("backward", backward, "s", None, f"the exchange takes {duration(whole)} and could overlap with it")
     return Finding(
         rule=RULE.id,
         title="Gradient averaging after the backward pass, without overlap"

@@ -37,7 +37,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, S
 from rn50_advisor.advisor.model.job_changes import GradientsKept
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import counted
+from rn50_advisor.advisor.model.wording.quantities import counted, duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     DEFAULT_BUCKET_BYTES,
@@ -90,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COMM_WIRE_S,
                 wire,
                 t["wire"] * step,
-                f"the exchange takes {1000 * whole:.0f} ms, computing {1000 * compute:.0f} ms",
+                f"the exchange takes {duration(whole)}, computing {duration(compute)}",
             ),
             *_batch(a),
             *carried_evidence(a),

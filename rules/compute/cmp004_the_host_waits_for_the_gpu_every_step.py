@@ -99,7 +99,7 @@ def _idle(between_s: float, behind_s: float, cost: float, step: float) -> Eviden
     idle = between_s + behind_s / 2
     note = f"GPU idle between steps: {100 * idle / step:.0f} % of a {duration(step)} step"
     if behind_s > between_s:
-        note = f"between steps, and up to {1000 * behind_s:.1f} ms in which the host launches what the GPU runs at once"
+        note = f"between steps, and up to {duration(behind_s)} in which the host launches what the GPU runs at once"
     return Evidence("idle after waits", idle, "s", cost * step, note)
 
 
@@ -119,7 +119,7 @@ def _places(waits: list[Wait]) -> str:
     places = [
         wait.words
         + (f" at {wait.file.rpartition('/')[2]}:{wait.line}" if wait.file else "")
-        + f" ({1000 * wait.blocked_s:.1f} ms)"
+        + f" ({duration(wait.blocked_s)})"
         for wait in waits
     ]
     more = len(places) - _PLACES_SHOWN

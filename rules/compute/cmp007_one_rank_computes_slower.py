@@ -43,6 +43,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_SYSTEM_S,
     STEP_TIME_S,
 )
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 from rn50_advisor.rules.stragglers import apart, batch_sizes, even_batches, last_share, named, since, sure
@@ -142,15 +143,13 @@ def _evidence(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Evidence, ...]:
         phase = max(COMPUTE, key=lambda p: a.excess[slow.rank][p])
         in_copies = _in_copies(a, slow, t)
         most, more_s = ("copies to the GPU", _copied(a, slow)) if in_copies else (phase, a.excess[slow.rank][phase])
-        why = Evidence(
-            "phase", most, "", None, f"most of it in its {most}: {1000 * more_s:.0f} ms more than the others"
-        )
+        why = Evidence("phase", most, "", None, f"most of it in its {most}: {duration(more_s)} more than the others")
     return (
         Evidence.of(
             STEP_COMPUTE_S,
             slow.own_s,
             t["ratio"] * slow.usual_s,
-            f"rank {slow.rank} computes {1000 * slow.own_s:.0f} ms in each step, the others {1000 * slow.usual_s:.0f} ms",
+            f"rank {slow.rank} computes {duration(slow.own_s)} in each step, the others {duration(slow.usual_s)}",
         ),
         Evidence.of(COMM_LATE_SHARE, slow.late, t["late"], f"{who} arrive{s} last at the all-reduce"),
         why,

@@ -66,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "s",
                 t["slower"] * pinned,
                 f"{100 * copy / step:.0f} % of a {duration(step)} step; "
-                f"pinned memory would take {1000 * pinned:.1f} ms over {link_of(a, rank)[1]}",
+                f"pinned memory would take {duration(pinned)} over {link_of(a, rank)[1]}",
             ),
         ),
         fixes=_fixes(a, rank),

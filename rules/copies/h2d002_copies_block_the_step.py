@@ -27,6 +27,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, W
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE_GAP_S
 from rn50_advisor.advisor.model.measures.pace_measures import COPY_BLOCKING_MB, COPY_BLOCKING_S, SYNC_BLOCKED_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import hidden_s, if_not_held, link_of, without_waiting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -60,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 COPY_BLOCKING_MB,
                 ranks[rank],
-                note=f"per step and rank, from pinned memory; the host is blocked for {1000 * blocked_s:.1f} ms",
+                note=f"per step and rank, from pinned memory; the host is blocked for {duration(blocked_s)}",
                 form="explains",
             ),
             Evidence(
@@ -68,8 +69,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 exposed[rank],
                 "s",
                 t["exposed"] * step,
-                f"{1000 * copies[rank]:.1f} ms over {link_of(a, rank)[1]}, "
-                f"and {1000 * hidden[rank]:.1f} ms that the GPU idles between steps",
+                f"{duration(copies[rank])} over {link_of(a, rank)[1]}, "
+                f"and {duration(hidden[rank])} that the GPU idles between steps",
                 "explains",
             ),
         ),

@@ -117,7 +117,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 computing,
                 "s",
                 t["tensor"] * parts,
-                f"of a {duration(step)} step, {1000 * each:.2g} ms for each parameter tensor or operation",
+                f"of a {duration(step)} step, {duration(each)} for each parameter tensor or operation",
                 "continues",
             ),
         ),

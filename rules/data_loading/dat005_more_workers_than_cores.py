@@ -49,6 +49,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_RUN_DELAY_S,
     STEP_TIME_S,
 )
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import (
     PREFETCH,
     cores_of,
@@ -137,7 +138,7 @@ def _start_evidence(a: Analysis, late_starts: Mapping[int, float]) -> tuple[Evid
         return ()
     step, start = a.value(STEP_TIME_S), mean(a.by_rank(EPOCH_START_S))
     note = f"{100 * later / step:.0f} % of the time, because the first batches of each epoch compete for cores"
-    return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each epoch start takes {1000 * start:.0f} ms"),)
+    return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each epoch start takes {duration(start)}"),)
 
 
 def _without(a: Analysis, delays: Mapping[int, float], late_starts: Mapping[int, float], share: float) -> float:

@@ -41,7 +41,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.statistics import others_median
-from rn50_advisor.advisor.model.wording.quantities import amount
+from rn50_advisor.advisor.model.wording.quantities import amount, duration
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 from rn50_advisor.rules.analysis_reading import model_of, step_without, where_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             STEP_INPUT_WAIT_S,
             waits[rank],
             usual + t["excess"] * step,
-            f"rank {rank} waits {1000 * waits[rank]:.0f} ms for input in each step, the others {1000 * usual:.0f} ms",
+            f"rank {rank} waits {duration(waits[rank])} for input in each step, the others {duration(usual)}",
         ),
         Evidence.of(COMM_LATE_SHARE, late, t["late"], f"{who} arrive{s} last at the all-reduce"),
     ]

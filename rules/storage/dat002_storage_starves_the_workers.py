@@ -50,6 +50,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_SAMPLES,
     STEP_TIME_S,
 )
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.data_loading.preprocessing import read_for_nothing
@@ -130,7 +131,7 @@ def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
     if read * 1e6 < per_batch or (read_later or 0.0) > _WARM_SHARE * read:
         return None
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
-    text = f"{1000 * wait:.0f} ms a step in the first epoch, {1000 * later:.0f} ms since"
+    text = f"{duration(wait)} a step in the first epoch, {duration(later)} since"
     return Finding(
         rule=RULE.id,
         title=f"Data loading: storage-bound in the first epoch only, on {place_of(a)}",

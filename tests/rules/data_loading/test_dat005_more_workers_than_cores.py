@@ -98,7 +98,7 @@ def test_dat005_regains_the_time_that_contention_adds_to_epoch_starts() -> None:
     """A batch alone would take 60 % of the four seconds that it takes in the crowd."""
     finding = found("DAT005", TABLE.job(delay=0.0, start=0.4))
     begin = {e.metric: e for e in finding.evidence}["step.epoch_start_s"]
-    assert begin.value == pytest.approx(0.16) and "each epoch start takes 4000 ms" in begin.note
+    assert begin.value == pytest.approx(0.16) and "each epoch start takes 4.00 s" in begin.note
     assert finding.saving is not None and finding.saving.seconds_per_step == pytest.approx((0.08, 0.16))
     long = found(
         "DAT005", TABLE.job(delay=0.0, start=0.4, wall=1.0)

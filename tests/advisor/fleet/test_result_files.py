@@ -10,6 +10,8 @@ from fleet_samples import triage
 from rn50_advisor.advisor.bench.conclude import conclude
 from rn50_advisor.advisor.fleet.result_files import read_all
 
+RUN = Path(__file__).parents[3] / "samples/runs/throttled.tar.gz"
+
 
 def test_files_are_found_in_folders_and_others_are_passed_over(tmp_path: Path) -> None:
     for n in range(3):
@@ -39,6 +41,6 @@ def test_of_a_benchmarks_folder_only_its_result_is_read(tmp_path: Path) -> None:
 def test_recordings_are_judged_anew_and_damaged_ones_are_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.sqlite").write_text("no database")
-    found, unread = read_all([Path("samples/runs/throttled.tar.gz"), tmp_path, tmp_path / "absent.json"])
+    found, unread = read_all([RUN, tmp_path, tmp_path / "absent.json"])
     assert sorted(Path(one.file).name for one in unread) == ["absent.json", "run"], unread
     assert [one.source.kind for one in found] == ["run"] and any("samples/s" in name for name in found[0].readings)

@@ -177,7 +177,7 @@ def test_names_are_found_however_they_are_written() -> None:
 
 @pytest.mark.parametrize(("gib", "named"), [(1121, "AWS p4d.24xlarge"), (931, None)])
 def test_a_report_tells_which_instance_the_machine_is_like(gib: int, named: str | None) -> None:
-    made = read_recording(Path("samples/runs/throttled.tar.gz"))
+    made = read_recording(Path(__file__).parents[3] / "samples/runs/throttled.tar.gz")
     total = made.samples["mem.total_bytes", "host"]
     samples = {
         **made.samples,

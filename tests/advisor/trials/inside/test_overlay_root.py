@@ -27,6 +27,12 @@ def every_path_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlay_root, "_can_be_entered", lambda path: path != "/run/user/1000/doc")
 
 
+@pytest.fixture(autouse=True)
+def the_folder_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root is built in a folder of its own, in which the process then is: later tests read files of this repository."""
+    monkeypatch.chdir(Path.cwd())
+
+
 @pytest.mark.parametrize(
     "line",
     [

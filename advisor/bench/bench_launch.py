@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def _rank(count: int) -> int:
 TRAINER = Path(__file__).with_name("trainer.py")
 # Not `-m torch.distributed.run`, which would put the working directory first in sys.path, and a user's `queue.py` with it.
 _TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
+_SUMMARY = re.compile(r"rn50-advisor [─-]{3}")  # first line of what `run` says at the end
 _ERROR_LINES_MAX = 40  # last lines of a failed cell's output that are searched for the error
 _ENDING_S = 30.0  # for a cell that is asked to end: the advisor writes its recording
 _KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
@@ -235,12 +237,11 @@ def rank_was_killed(log: Path) -> bool:
 
 
 def _last_error(log: Path) -> str:
-    """Returns the last line that names an error, else the last line."""
+    """Returns the last line of the job that names an error, else its last line. The advisor's own summary follows it."""
     try:
-        lines = [
-            line.strip() for line in log.read_text(errors="replace").splitlines()[-_ERROR_LINES_MAX:] if line.strip()
-        ]
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
+    lines = list(takewhile(lambda line: not _SUMMARY.match(line), lines))[-_ERROR_LINES_MAX:]
     named = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("train")]
     return (named or lines or [""])[-1][:300]

@@ -140,6 +140,12 @@ def test_a_rank_that_the_kernel_killed_is_separated_from_those_that_torchrun_end
     assert not bench_launch.rank_was_killed(tmp_path / "none")
 
 
+def test_the_error_of_a_childs_own_output_is_told_not_that_of_the_summary_after_it(tmp_path: Path) -> None:
+    log = tmp_path / "cell.log"
+    log.write_text("step 1\nRuntimeError: no kernel\nended\nrn50-advisor ────\nwhy     RuntimeError: no kernel; more\n")
+    assert bench_launch._last_error(log) == "RuntimeError: no kernel"
+
+
 def test_a_childs_ending_is_described(tmp_path: Path) -> None:
     assert run_logged([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", {}, 60) == "exit code 3"
     killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]

@@ -21,6 +21,7 @@ resizing mostly 4 to 12. Whole nets: a small CNN with pooling 1.4 and 1.5 times,
 
 False alarms: convolutions of many channels become slower, and mostly they take more of the step than pooling: the rule then stays silent,
 as it does for group and instance norms, which become slower, too. Global (adaptive) pooling is slower in channels-last, and takes little.
+Images that the script resizes itself, outside of a layer, are not counted: the model's format is not theirs.
 """
 
 from __future__ import annotations

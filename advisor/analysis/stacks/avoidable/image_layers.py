@@ -11,19 +11,27 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, samples_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import called, in_forward, inner, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Frames,
+    called,
+    in_forward,
+    inner,
+    profiles_by_rank,
+    user_rows,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_CONVOLUTIONS_S, STEP_POOLING_S
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 _CONVOLUTIONS = "/torch/nn/modules/conv.py"
 _FUNCTIONAL, _POOLING = "/torch/nn/functional.py", "/torch/nn/modules/pooling.py"
 # Functions of torch.nn.functional; average pooling has none, and shows as the module that calls it (before Python 3.11 without its class).
-_FUNCTIONS = {"_max_pool2d", "max_pool2d_with_indices", "interpolate", "upsample"}
+_FUNCTIONS = {"_max_pool2d", "max_pool2d_with_indices"}
+# Called by a layer: what a script resizes itself may be the images that it gives to the model, whose format the model does not change.
+_RESIZING, _RESIZERS = {"interpolate", "upsample"}, "/torch/nn/modules/upsampling.py"
 _MODULE = re.compile(r"(Max|Avg)Pool2d\.forward")
 _CONVOLUTION_NODE = "ConvolutionBackward"
 
@@ -58,14 +66,18 @@ def _samples(recording: Recording) -> Iterator[tuple[int, RankMeasure, int]]:
     for rank, profile in profiles_by_rank(recording):
         for row in user_rows(profile):
             if in_forward(row["frames"]) and not evaluates(row, evaluations):
-                frame = inner(row["frames"])[0]
-                if frame["file"].endswith(_CONVOLUTIONS):
+                frames = inner(row["frames"])
+                if frames[0]["file"].endswith(_CONVOLUTIONS):
                     yield rank, STEP_CONVOLUTIONS_S, row["count"]
-                elif _pools(frame):
+                elif _pools(frames):
                     yield rank, STEP_POOLING_S, row["count"]
 
 
-def _pools(frame: StackFrame) -> bool:
+def _pools(frames: Frames) -> bool:
+    frame = frames[0]
     if frame["file"].endswith(_POOLING):
         return _MODULE.fullmatch(frame["function"]) is not None
-    return frame["file"].endswith(_FUNCTIONAL) and called(frame) in _FUNCTIONS
+    if not frame["file"].endswith(_FUNCTIONAL):
+        return False
+    by_layer = len(frames) > 1 and frames[1]["file"].endswith(_RESIZERS)
+    return called(frame) in _FUNCTIONS or (by_layer and called(frame) in _RESIZING)

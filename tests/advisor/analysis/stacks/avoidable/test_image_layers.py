@@ -44,6 +44,7 @@ def seen(*rows: Any, nodes: Any = NODES, gpu: bool = False) -> Analysis:
         ((("max_pool2d_with_indices", FUNCTIONAL, 790),), 26.0),
         ((("AvgPool2d.forward", f"{LAYERS}/pooling.py", 700),), 26.0),
         ((("Upsample.forward", f"{LAYERS}/upsampling.py", 170), ("interpolate", FUNCTIONAL, 4600)), 26.0),
+        ((("interpolate", FUNCTIONAL, 4600),), 0.0),
         ((("AdaptiveAvgPool2d.forward", f"{LAYERS}/pooling.py", 1500),), 0.0),
         ((("MaxPool1d.forward", f"{LAYERS}/pooling.py", 120),), 0.0),
         (CONVOLUTION, 0.0),

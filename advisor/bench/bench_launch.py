@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +241,7 @@ def _last_error(log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    lines = list(takewhile(lambda line: not _SUMMARY.match(line), lines))[-_ERROR_LINES_MAX:]
+    summary = max((n for n, line in enumerate(lines) if _SUMMARY.match(line)), default=len(lines))
+    lines = lines[:summary][-_ERROR_LINES_MAX:]
     named = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("train")]
     return (named or lines or [""])[-1][:300]

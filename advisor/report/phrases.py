@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -199,7 +200,7 @@ def place(fix: Fix) -> str:
 def from_its_folder(report: Report, text: str) -> str:
     """The text with paths below the job's folder as one types them there: `src/train.py:142`."""
     folder = str(report.environment.get("cwd") or "").rstrip("/")
-    return text.replace(f"{folder}/", "") if folder else text
+    return re.sub(rf"(?<![\w./-]){re.escape(folder)}/", "", text) if folder else text
 
 
 def option(fix: Fix) -> str:

@@ -20,8 +20,6 @@ from rn50_advisor.advisor.model.wording.quantities import counted
 
 # Share of the step from which a finding is worth fixing, as with the input rules.
 _WORTH_FIXING_SHARE = 0.05
-# Of work in the user's own lines, which may as well be the loss: rules on such lines find batches that are made there.
-_OWN_WORK_SHARE = 0.20
 _EXHAUSTED_SHARE = 0.85  # of the allowed cores, as in DAT001
 _DISK_BUSY = 0.80  # above this, requests queue
 _GPU_IDLE = 0.80
@@ -99,8 +97,7 @@ def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
     step = a.value(STEP_TIME_S)
     if feed.samples is not None:
         share = feed.chunk_s / step
-        waits = (feed.samples.fetching + feed.samples.waiting) * share
-        if waits < _WORTH_FIXING_SHARE and feed.samples.elsewhere * share < _OWN_WORK_SHARE:
+        if (1.0 - feed.samples.model) * share < _WORTH_FIXING_SHARE:
             return None
         text = (
             f"{fmt.share(share)} of a {fmt.duration(step)} step passes between the optimizer and the backward pass; "

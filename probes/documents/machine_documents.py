@@ -113,7 +113,7 @@ class MachineFacts(TypedDict, total=False):
     clock_source: str | None
     cpu_governor: str | None
     rdma_ports: Whole | None
-    slow_denormals: bool  # see `slow_denormals` of probes/host/topology.py
+    slow_denormals: bool | None  # see `slow_denormals` of probes/host/topology.py
     gpus: list[GpuDeviceFacts]
     gpu_paths: list[GpuPathFacts]
     driver: str | None

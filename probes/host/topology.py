@@ -41,8 +41,10 @@ def host_facts(root: Path = Path("/")) -> MachineFacts:
     }
 
 
-def slow_denormals() -> bool:
+def slow_denormals() -> bool | None:
     """Whether products of denormal numbers take at least twice as long as others here. Takes less than a millisecond.
+
+    None if this thread takes such numbers for zero, as some libraries set it when they are loaded.
 
     Most of Intel's processors hand each operation on such a number to microcode; AMD's of today multiply and add it like any other.
     Roots are not looked at: torch takes them by a library whose slow path has nothing to do with the processor.
@@ -50,6 +52,8 @@ def slow_denormals() -> bool:
     usual, denormal = np.ones(_NUMBERS, np.float32), np.full(_NUMBERS, _DENORMAL)
     product = np.empty(_NUMBERS, np.float32)
     rounds = [(_duration_ns(usual, product), _duration_ns(denormal, product)) for _ in range(_REPEATS)]
+    if not product.all():  # the latest one, of denormal numbers
+        return None
     return min(slow for _, slow in rounds) >= _SLOW * min(fast for fast, _ in rounds)
 
 

@@ -5,7 +5,7 @@ zero: moments of weights that get no gradients any more, weights that decay, gra
 
 Fires when: ≥ 1 % of the weights, gradients or optimizer state on the CPU are denormal and not flushed to zero, and what computes with
 them takes ≥ 1.1 times as long as before; if there were such numbers from the start, computing takes ≥ 20 % of the step,
-and this CPU multiplies them more slowly than others, or the optimizer takes roots of them.
+and this CPU multiplies them more slowly than others, or the optimizer takes roots of them or is fused.
 
 Why it is slow: many CPUs hand each instruction that meets such a number to microcode, which takes a hundred cycles and
 more; one number slows all sixteen that are computed with it. Momentum of 0.9 makes numbers denormal within a thousand
@@ -24,8 +24,8 @@ operation start with the first one and live as long as the process: if one has r
 Estimate: what computes with them takes as long as before the first one; at worst 70 % of that gain. If they were there
 from the start, none: the run does not show what they cost. Measured on one core: with one per cent of denormal numbers
 SGD with momentum was 1.9 times as slow, fused Adam 2.5 times, Adam 1.2 times, a product of matrices 3.3 times; with a
-tenth 7, 13, 4 and 24 times. On an AMD EPYC products and SGD took as long as ever, fused Adam up to twice, and Adam that is not
-fused up to ten times as long, by its roots.
+tenth 7, 13, 4 and 24 times. On an AMD EPYC products of matrices and the operations of plain SGD took as long as ever, fused SGD
+and fused Adam up to twice, and Adam that is not fused up to ten times as long, by its roots.
 
 False alarms: something else may have made the steps slower at the same time. On a GPU denormal numbers cost nothing, and
 the rule stays silent. Activations are not looked at, nor tensors of other types than float32, sharded ones, or those of
@@ -54,6 +54,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_TIME_S,
 )
 from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.probes.documents.model_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -116,11 +117,12 @@ def _computes_with_them(a: Analysis, rank: int, t: Thresholds) -> bool:
 
 
 def _may_be_slow(a: Analysis, rank: int) -> bool:
-    """False if this CPU multiplies such numbers as fast as others, and nothing takes roots of them."""
-    if a.meta.environment.get("slow_denormals", True):
+    """False if this CPU multiplies such numbers as fast as others, and the optimizer neither takes roots of them nor is fused."""
+    if a.meta.environment.get("slow_denormals") is not False:
         return True
-    roots = facts_of(a, rank).get("optimizer", {}).get("class") != "SGD"
-    return roots and (a.get(DENORMAL_STATE, rank) or 0.0) >= _MANY
+    optimizer = facts_of(a, rank).get("optimizer", OptimizerFacts())
+    plain = optimizer.get("class") == "SGD" and not optimizer.get("fused")
+    return not plain and (a.get(DENORMAL_STATE, rank) or 0.0) >= _MANY
 
 
 def _flushes(a: Analysis, rank: int) -> bool:

@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence(
                 "parameters in no optimizer",
                 round(found["elements"] / found["all_elements"], 3),
-                "",
+                "share",
                 None,
                 f"of the {_count(found['all_elements'])} that get gradients, in {', '.join(found['modules'])}; "
                 f"unchanged in all of {found['looks']} samples",

@@ -39,7 +39,9 @@ COMM_EXPOSED_S = RankMeasure(
 )
 COMM_HIDDEN_S = RankMeasure("comm.hidden_s", "s", "communication that overlapped with this rank's backward pass")
 COMM_BUCKETS = JobMeasure("comm.buckets", "buckets", "parts in which DDP sends the gradients")
-COMM_LARGEST_BUCKET = JobMeasure("comm.largest_bucket", "", "share of the gradients that lies in the largest of them")
+COMM_LARGEST_BUCKET = JobMeasure(
+    "comm.largest_bucket", "share", "share of the gradients that lies in the largest of them"
+)
 COMM_BUS_GB_PER_S = JobMeasure(
     "comm.bus_gb_per_s", "GB/s", "carried by each link in a step's exchange: 2(N-1)/N of the bytes, over its time"
 )

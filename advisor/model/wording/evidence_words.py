@@ -16,7 +16,6 @@ _CONTINUES = re.compile(
     r"(?:of|in|at|on|by|for|from|per|to|if|after|above|over|between|since|until|with|under|beyond|so far,?) |\("
 )
 _BEFORE_A_VOWEL = re.compile(r"\ba (?=8|1[18](?:\.\d+)? )")  # rules write "a" before any number: 84 ms, 11 ms, 18.5 ms
-_SHARES = frozenset(("comm.largest_bucket", "parameters in no optimizer"))  # without a unit or threshold that says so
 
 
 def sentence(e: Evidence) -> str:
@@ -71,8 +70,7 @@ def _is_share(e: Evidence) -> bool:
     """True if the value is a fraction without a unit."""
     if e.unit or isinstance(e.value, str):
         return False
-    named = e.metric in _SHARES or e.metric.endswith("_share")
-    return named or any(x is not None and 0.0 < x < 1.0 for x in (e.value, e.threshold))
+    return e.metric.endswith("_share") or any(x is not None and 0.0 < x < 1.0 for x in (e.value, e.threshold))
 
 
 def _singular(unit: str) -> str:

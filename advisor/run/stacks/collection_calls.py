@@ -75,7 +75,7 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("permutes", name in _PERMUTING and _used_in_part(code, call, name)),
         ("permutes", dotted_name(call.func) in _CHOICES and _draws_once(call)),
         ("weighs", name in _WEIGHTS and any(k.arg == _WEIGHTS[name] and _is_named(k.value) for k in call.keywords)),
-        ("excludes", name in COPYING and owner is None and _is_what_is_left(code, call) and _takes_few(code, call)),
+        ("excludes", _draws_from_what_is_left(code, call)),
         ("copies", name in COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
         ("walks", name in DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
@@ -193,9 +193,10 @@ def _is_collection(arguments: list[ast.expr]) -> bool:
     return view or _is_named(node)
 
 
-def _is_what_is_left(code: Code, call: ast.Call) -> bool:
-    """True if the only argument is a set without the items of another one, or a name to which the same function assigns that."""
-    if len(call.args) != 1:
+def _draws_from_what_is_left(code: Code, call: ast.Call) -> bool:
+    """True for a copy, of which few items are used, of a set without those of another one, or of a name to which that is assigned."""
+    copies = isinstance(call.func, ast.Name) and call.func.id in COPYING and len(call.args) == 1
+    if not copies or not _takes_few(code, call):
         return False
     given = call.args[0]
     made = [one.value for one in _assigned(code, given)] if isinstance(given, ast.Name) else [given]
@@ -205,7 +206,7 @@ def _is_what_is_left(code: Code, call: ast.Call) -> bool:
 def _excluded(code: Code, line: int) -> str | None:
     """The call that copies what the line's difference of two sets leaves, in order to draw from it."""
     for call in code.calls():
-        if _work(code, call) == "excludes" and any(_at(one.value, line) for one in _assigned(code, call.args[0])):
+        if _draws_from_what_is_left(code, call) and any(_at(one.value, line) for one in _assigned(code, call.args[0])):
             return dotted_name(call.func)
     return None
 

@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
+from .precision_facts import is_observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,12 +214,11 @@ def _median(numbers: list[int]) -> int:
 
 def _undisturbed(torch: Any) -> bool:
     """False where somebody would see the hooks: a profiler, a dispatch mode, a compiler of backward passes."""
-    modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
     compiler = sys.modules.get("torch._dynamo.compiled_autograd")
     compiles = getattr(compiler, "compiled_autograd_enabled", False) or getattr(
         compiler, "in_compiled_autograd_region", False
     )
-    return not (torch.autograd._profiler_enabled() or (modes is not None and modes()) or compiles)
+    return not (is_observed(torch) or compiles)
 
 
 def _nodes(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:

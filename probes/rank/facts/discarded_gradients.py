@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import OTHERS, read_graph
 from .backward_passes import BackwardPass, BackwardSite, KeptGradient, SteppedOptimizer, calling_lines, scaled_alike
+from .precision_facts import is_observed
 from .unused_gradients import state_of
 
 if TYPE_CHECKING:
@@ -146,9 +147,7 @@ class DiscardedGradientWatch:
 
     def _undisturbed(self) -> bool:
         """False, and no window any more, where somebody would see what an observation does."""
-        torch = sys.modules["torch"]
-        modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
-        if torch.autograd._profiler_enabled() or (modes is not None and modes()):
+        if is_observed(sys.modules["torch"]):
             self.open = False
             self._forget()
         return self.open

@@ -52,9 +52,7 @@ class KnownLoaders:
         self._first_batch: dict[int, tuple[int, int]] = {}  # bytes and tensors of each loader's
         self._made: dict[int, int] = {}  # number of creations of each
         self._replaced: set[int] = set()  # loaders that a library replaced by another one
-        self._dispatched: dict[
-            int, bool
-        ] = {}  # loaders whose batches rank 0 sends to all ranks -> True if it splits each
+        self._dispatched: dict[int, bool] = {}  # loaders whose batches rank 0 sends to all; True: it splits each batch
 
     def add(self, loader: Any) -> None:
         """Adds a loader. One that is recreated at the same line for the same data (for each evaluation, say) keeps its number."""

@@ -70,6 +70,12 @@ def compiled_frames() -> int:
     return int(sum(frames.values()) + stats.get("unique_graphs", 0))
 
 
+def is_observed(torch: Any) -> bool:
+    """True where others would see what is done here: a profiler, a mode that dispatches operations."""
+    modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+    return bool(torch.autograd._profiler_enabled() or (modes is not None and modes()))
+
+
 def leave_to_dynamo(layers: list[Callable[[], None]], failed: Callable[[], None]) -> Callable[[], None] | None:
     """Has these wrappers removed before dynamo compiles: code compiled with one would be recompiled without it. Returns what ends that."""
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)

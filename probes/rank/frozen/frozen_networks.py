@@ -15,7 +15,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..facts.precision_facts import compiled_frames, leave_to_dynamo
+from ..facts.precision_facts import compiled_frames, is_observed, leave_to_dynamo
 from ..facts.process_facts import frames_from, is_users
 from ..facts.unused_gradients import state_of
 from ..hidden_frames import hide_frame
@@ -104,6 +104,7 @@ class FrozenNetworks:
         self._undo: list[Callable[[], None]] = []
         self._watched: list[_Watched] = []
         self._known: set[int] = set()  # ids of layers and networks that were examined
+        self._ended = False  # nothing more is examined
 
     def forget(self) -> None:
         """Resets in a new or forked process."""
@@ -111,11 +112,13 @@ class FrozenNetworks:
             watched.end()
         while self._undo:
             self._undo.pop()()
-        self._watched, self._known = [], set()
+        self._watched, self._known, self._ended = [], set(), False
 
     def layer_called(self, layer: Any) -> None:
         """Called in the forward pass of a layer, in the few steps in which layers are patched. Never raises for what they are."""
-        if len(self._known) >= EXAMINED_MAX or id(layer) in self._known or len(self._watched) >= WATCHED_MAX:
+        if self._ended or len(self._known) >= EXAMINED_MAX or id(layer) in self._known:
+            return
+        if len(self._watched) >= WATCHED_MAX:
             return
         if sum(not watched.ended for watched in self._watched) >= NETWORKS_MAX:
             return
@@ -128,7 +131,7 @@ class FrozenNetworks:
             self._examine(sys._getframe(1), records=records)
         except Exception:  # a class of modules that keeps its parts otherwise
             reraise_signal_exception()
-            self._known.update(range(-EXAMINED_MAX, 0))  # nothing more is examined
+            self._ended = True
 
     def _examine(self, frame: FrameType, *, records: bool) -> None:
         for network in reversed(list(_called(frame))):
@@ -326,9 +329,5 @@ def _parts(network: Any) -> Iterable[dict[str, Any]]:
 
 
 def _observed(torch: Any) -> bool:
-    """True where others would see what is done here: a profiler, a tracer, a mode that dispatches operations."""
-    modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
     traces = getattr(torch._C, "_get_tracing_state", None)
-    return bool(
-        torch.autograd._profiler_enabled() or (modes is not None and modes()) or (traces is not None and traces())
-    )
+    return is_observed(torch) or bool(traces is not None and traces())

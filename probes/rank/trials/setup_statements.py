@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .torch_names import named, plain, value_of
@@ -34,9 +35,8 @@ class SetupStatements:
     def __init__(self, torch: Any, change: Change) -> None:
         self._torch = torch
         self._statements: list[dict[str, Any]] = list(change["statements"])
-        self._left: list[
-            tuple[str, Callable[[Any], Any], Any]
-        ] = []  # a call, what reads its setting, and what that read after it
+        # names of settings, what reads each, and what that read right after the statement
+        self._left: list[tuple[str, Callable[[], Any], Any]] = []
         self.early = any(each.get("call") in _EARLY for each in self._statements)
 
     def make(self, *, undone: bool = False) -> list[Undo]:
@@ -57,12 +57,18 @@ class SetupStatements:
     def verify(self) -> None:
         """Raises Refused if a setting is not what the statements made it: the job itself sets it in each step, say."""
         for name, read, left in self._left:
-            if read(self._torch) != left:
+            if read() != left:
                 raise Refused("the job sets it again itself, after %s" % name)
+
+    def _note(self, name: str, read: Callable[[], Any]) -> None:
+        self._left.append((name, read, read()))
 
     def _make(self, statement: dict[str, Any], undo: list[Undo], undone: bool) -> None:
         if "assign" in statement:
-            undo.append(_assign(str(statement["assign"]), value_of(statement["value"])))
+            target = str(statement["assign"])
+            owner, attribute = _settable(target)
+            undo.append(_assign(owner, attribute, value_of(statement["value"])))
+            self._note(target, lambda: getattr(owner, attribute))
             return
         name = str(statement["call"])
         positional = [value_of(each) for each in statement.get("positional") or ()]
@@ -77,7 +83,7 @@ class SetupStatements:
         taken_back = inverse(self._torch) if inverse is not None and undone else None
         function(*positional, **arguments)
         if name in _SETTINGS:
-            self._left.append((name, _SETTINGS[name], _SETTINGS[name](self._torch)))
+            self._note(name, partial(_SETTINGS[name], self._torch))
         if taken_back is not None:
             undo.append(taken_back)
 
@@ -94,13 +100,18 @@ def take_back(undo: list[Undo]) -> None:
         raise failure
 
 
-def _assign(target: str, value: Any) -> Undo:
+def _settable(target: str) -> tuple[Any, str]:
+    """The object and the name of its attribute. Raises Refused for any other place."""
     if not target.startswith(_SETTABLE):
         raise Refused("%s is not under %s" % (target, _SETTABLE[:-1]))
     above, _, name = target.rpartition(".")
     owner = named(above)
     if not hasattr(owner, name):
         raise Refused("this torch has no %s" % target)
+    return owner, name
+
+
+def _assign(owner: Any, name: str, value: Any) -> Undo:
     before = getattr(owner, name)
     setattr(owner, name, value)
     return lambda: setattr(owner, name, before)

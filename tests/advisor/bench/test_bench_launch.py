@@ -142,7 +142,8 @@ def test_a_rank_that_the_kernel_killed_is_separated_from_those_that_torchrun_end
 
 def test_the_error_of_a_childs_own_output_is_told_not_that_of_the_summary_after_it(tmp_path: Path) -> None:
     log = tmp_path / "cell.log"
-    log.write_text("step 1\nRuntimeError: no kernel\nended\nrn50-advisor ────\nwhy     RuntimeError: no kernel; more\n")
+    job = "rn50-advisor ──── as the job prints it, too\nRuntimeError: no kernel\nended\n"
+    log.write_text(f"{job}rn50-advisor ────\nwhy     RuntimeError: no kernel; more\n")
     assert bench_launch._last_error(log) == "RuntimeError: no kernel"
 
 

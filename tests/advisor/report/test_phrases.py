@@ -205,3 +205,9 @@ def test_nothing_of_a_strangers_trials_acts(format: str) -> None:
     shown = render(replace(samples.bottleneck(), tried=replace(trial_samples.several(), trials=trials)), format)
     assert "easured by try" in shown and not DANGEROUS.search(shown)
     assert format == "text" or ("<script>alert" not in shown and "<img src" not in shown)
+
+
+def test_paths_lose_the_jobs_folder_alone() -> None:
+    report = replace(samples.empty(), environment={"cwd": "/app"})
+    text = "/app/train.py:3 reads /mnt/app/data and /app2/x"
+    assert phrases.from_its_folder(report, text) == "train.py:3 reads /mnt/app/data and /app2/x"

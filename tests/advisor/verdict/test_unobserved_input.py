@@ -87,14 +87,3 @@ def test_neighbours_on_the_rest_of_a_large_host_exhaust_no_quota() -> None:
 
 def recording_with(made: Recording, samples: dict[Any, Any]) -> Recording:
     return replace(made, samples=samples)
-
-
-def test_own_tensor_work_such_as_a_loss_is_no_unknown_input_unless_it_takes_much() -> None:
-    """Of a step of 100 ms, 60 pass between the optimizer and the backward pass."""
-    at_work = ("step", JOB, 31)
-    found = [
-        verdict_of(without_loader([*stack_samples(own, at_work), *stack_samples(100 - own, IN_MODEL)]))
-        for own in (30, 40)
-    ]
-    assert [verdict.state for verdict in found] == ["healthy", "inconclusive"]
-    assert found[1].title == "The loop does other work before the backward pass"

@@ -30,11 +30,12 @@ def cmp018(
     gpu: bool = False,
     slow: bool | None = None,
     optimizer: str = "SGD",
+    fused: bool = False,
     **more: Any,
 ) -> Analysis:
     """Ranks with such a share of denormal numbers, with which a step takes one second, and without them computed `grew` times as fast."""
     ranks = (0, 1)
-    about = {"threads": threads, "optimizer": {"class": optimizer}}
+    about = {"threads": threads, "optimizer": {"class": optimizer, "fused": fused}}
     facts = {str(n): {**about, **({"cuda": {"index": 0}} if gpu else {})} for n in ranks}
     values: dict[str, Any] = {}
     if share is not None:
@@ -94,6 +95,7 @@ TABLE = Table(
         "on one rank": {"on": (1,)},
         "from the start, on a CPU that is slow with them": {"grew": None, "slow": True},
         "roots of them, on any CPU": {"grew": None, "slow": False, "optimizer": "Adam"},
+        "a fused update of them, on any CPU": {"grew": None, "slow": False, "fused": True},
         "a growth that was measured, on any CPU": {"slow": False},
     },
     not_measured={"tensors that nobody looked at": ({"share": None}, ("denormal.weights",))},

@@ -28,9 +28,8 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 # Random flips double the different inputs, random crops multiply them. Data sets may hold a few samples that no loader draws.
 _DIFFERENT_MAX = 1.05  # of the samples of all data sets: an evaluation may call the network as well
-_SAMPLES_SEEN_MIN = (
-    0.5  # of the training data, shared by the ranks: inputs that repeat within an epoch say nothing about the next one
-)
+# Of the training data, shared by the ranks: inputs that repeat within an epoch say nothing about the next one.
+_SAMPLES_SEEN_MIN = 0.5
 _ALIKE_MAX = 0.1  # of the inputs
 _TORCH = "/torch/nn/"
 # a call within the call: of two containers of torch on a line, samples do not tell which one they found

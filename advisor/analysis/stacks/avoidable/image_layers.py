@@ -38,26 +38,31 @@ _CONVOLUTION_NODE = "ConvolutionBackward"
 
 def image_layer_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank on a CPU: STEP_POOLING_S of the forward pass, STEP_CONVOLUTIONS_S of both passes."""
-    on_gpu = ranks_on_gpus(recording)
+    on_gpu, known = ranks_on_gpus(recording), facts_by_rank(recording)
     on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
-    found = Measured()
+    found, samples = Measured(), list(_samples(recording))
     for measure in (STEP_POOLING_S, STEP_CONVOLUTIONS_S):
-        seen = samples_by_rank((rank, count) for rank, of, count in _samples(recording) if of is measure)
+        seen = samples_by_rank((rank, count) for rank, of, count in samples if of is measure)
         new = profiled_values(recording, on_cpu, values, measure, seen)
         found.update(new)
         found.missing.update(new.missing)
-    known = facts_by_rank(recording)
-    for rank, steps in on_cpu.items():
-        if (STEP_CONVOLUTIONS_S, rank) not in found:
-            continue
-        timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
-        if timed is None or not timed["ns"] or backward_s is None:
+    for rank, forward_s in found.by_rank(STEP_CONVOLUTIONS_S).items():
+        backward_s = _backward_s(known.get(rank, RankFacts()), on_cpu[rank])
+        if backward_s is None:
             del found[STEP_CONVOLUTIONS_S, rank]
             found.missing[STEP_CONVOLUTIONS_S, rank] = "no backward pass was timed node by node"
         else:
-            spent_ns = sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_CONVOLUTION_NODE))
-            found[STEP_CONVOLUTIONS_S, rank] += spent_ns / timed["ns"] * backward_s
+            found[STEP_CONVOLUTIONS_S, rank] = forward_s + backward_s
     return found
+
+
+def _backward_s(facts: RankFacts, steps: RankSteps) -> float | None:
+    """Seconds per step of the convolutions' nodes; None if no backward pass was timed."""
+    timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
+    if timed is None or not timed["ns"] or backward_s is None:
+        return None
+    spent_ns = sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_CONVOLUTION_NODE))
+    return spent_ns / timed["ns"] * backward_s
 
 
 def _samples(recording: Recording) -> Iterator[tuple[int, RankMeasure, int]]:

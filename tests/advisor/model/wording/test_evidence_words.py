@@ -62,7 +62,7 @@ def test_a_part_of_the_step_says_which_part_though_it_continues_its_value() -> N
     ("evidence", "value", "threshold"),
     [
         (Evidence("denormal.state", 0.185, "", 0.01), "18 %", "1.0 %"),
-        (Evidence("parameters in no optimizer", 1.0), "100 %", "–"),
+        (Evidence("parameters in no optimizer", 1.0, "share"), "100 %", "–"),
         (Evidence("same batches", 1.0, "", 0.9), "100 %", "90 %"),
         (Evidence("fetch.cpu_share", 1.01, "", 0.7), "101 %", "70 %"),
         (Evidence("compile.late", 35.0, "", 3.0), "35", "3"),

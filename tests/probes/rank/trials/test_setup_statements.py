@@ -68,6 +68,18 @@ def test_a_setting_that_somebody_else_has_changed_since_is_told() -> None:
         take_back(undo)
 
 
+def test_an_attribute_that_somebody_else_has_set_since_is_told() -> None:
+    statements = setup({"assign": "torch.backends.cudnn.benchmark", "value": True})
+    undo = statements.make(undone=True)
+    try:
+        statements.verify()
+        torch.backends.cudnn.benchmark = False
+        with pytest.raises(Refused, match=r"after torch\.backends\.cudnn\.benchmark"):
+            statements.verify()
+    finally:
+        take_back(undo)
+
+
 def test_frozen_objects_are_thawed_unless_the_job_has_some_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[str] = []
     monkeypatch.setattr(gc, "get_freeze_count", lambda: len(frozen))

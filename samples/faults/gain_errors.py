@@ -1,8 +1,9 @@
 """`python -m samples.faults.gain_errors`: errors of the rules' predictions in the published results. The advisor corrects by them.
 
-Each scenario counts once, however often it was repeated. A rule's own scenarios weigh one each; those of all other rules weigh three
-together, so that a rule with few scenarios is not overconfident. `held` and `near` are counted on scenarios that the correction had not
-seen: each was left out in turn.
+A rule in one scenario is a case, and counts once however often it was repeated. The likely value is a weighted median of errors: the rule's
+own cases weigh one each, those of all other rules `_OTHERS` together. The range is made of residuals: how far each case lay from the likely
+value that the other cases give for its rule. Rules differ in their likely values more than in these residuals, so that those of others
+weigh more (`_OTHER_RESIDUALS`). `held` and `near` are counted on cases that neither had seen: each was left out in turn.
 """
 
 from __future__ import annotations
@@ -10,25 +11,26 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.verdict import likely_gain
-from rn50_advisor.advisor.verdict.likely_gain import ANY_RULE, GainErrors, expected, position
+from rn50_advisor.advisor.verdict.likely_gain import ANY_RULE, GainErrors, error, expected
 from samples.faults.results import read_json
 from samples.faults.score import Result
 
 PUBLISHED = Path(__file__).with_name("results.json.gz")
 TABLE = Path(likely_gain.__file__).with_name("gain_errors.csv")
-_OTHERS = 3.0  # scenarios
-# With so few scenarios per rule, ranges between the quantiles 0.1 and 0.9 held less than 80 % of the scenarios left out; these hold 84 %.
-_TAIL = 0.07
+_OTHERS, _OTHER_RESIDUALS = 3.0, 5.0  # cases
+_TAIL = 0.09  # with so few cases, ranges between the quantiles 0.1 and 0.9 held 78 % of those left out; these hold 82 %
 _NEAR = math.log(1.15)
+_LONG_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +41,111 @@ class Measured:
     scenario: str
     bounds: tuple[float, float]
     gain: float
+    step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What would be told of a measured speed-up if its case, or for `ANY_RULE` its rule, had not been seen."""
+
+    row: Measured
+    saving: Saving
+
+    @property
+    def held(self) -> bool:
+        return self.saving.speedup[0] <= self.row.gain <= self.saving.speedup[1]
+
+    @property
+    def near(self) -> bool:
+        return abs(math.log(self.row.gain / self._likely)) <= _NEAR
+
+    @property
+    def half_width(self) -> float:
+        """Half of the range's width, as a share of the likely value."""
+        low, high = self.saving.speedup
+        return (high - low) / 2.0 / self._likely
+
+    @property
+    def _likely(self) -> float:
+        return self.saving.likely or 1.0
 
 
 def measured(results: Iterable[Result]) -> list[Measured]:
-    return [Measured(r.verdict, r.scenario, r.cases, r.measured) for r in results if r.cases and r.measured]
+    return [
+        Measured(r.verdict, r.scenario, r.cases, r.measured, r.step_s or 0.0) for r in results if r.cases and r.measured
+    ]
 
 
 def errors(rows: Sequence[Measured]) -> dict[str, GainErrors]:
-    """Returns the errors by rule, and under `ANY_RULE` those for all other rules, where whole rules were left out in turn."""
-    rules = sorted({row.rule for row in rows})
-    found = {rule: _scored(rows, rule, [row for row in rows if row.rule == rule], _same_scenario) for rule in rules}
-    return {**found, ANY_RULE: _scored(rows, "", rows, _same_rule)}
+    """Returns the errors by rule, and under `ANY_RULE` those for all other rules."""
+    known = _known(rows)
+    return {rule: _errors(known, rule, left_out(rows, rule)) for rule in (*map(str, np.unique(known.rule)), ANY_RULE)}
 
 
-def _same_scenario(one: Measured, other: Measured) -> bool:
-    return (one.rule, one.scenario) == (other.rule, other.scenario)
+def left_out(rows: Sequence[Measured], rule: str) -> list[Told]:
+    """Returns what would be told of a rule's rows if their cases were left out in turn; of `ANY_RULE`'s, which are all, whole rules."""
+    known, told = _known(rows), []
+    for group in np.unique(known.groups(rule)[known.own(rule) | (rule == ANY_RULE)]):
+        kept = known.groups(rule) != group
+        of_others = GainErrors(*_range(known.of(kept), rule), 0, 0, 0, 0)
+        for row in (rows[at] for at in np.flatnonzero(~kept)):
+            saving = Saving((0.0, 1.0 - 1.0 / row.bounds[1]), row.bounds, "")
+            told.append(Told(row, expected(saving, of_others)))
+    return told
 
 
-def _same_rule(one: Measured, other: Measured) -> bool:
-    return one.rule == other.rule
+def _errors(known: _Known, rule: str, told: Sequence[Told]) -> GainErrors:
+    cases = len({(each.row.rule, each.row.scenario) for each in told})
+    return GainErrors(*_range(known, rule), cases, len(told), sum(t.held for t in told), sum(t.near for t in told))
 
 
-def _scored(
-    rows: Sequence[Measured], rule: str, own: Sequence[Measured], is_left_out: Callable[[Measured, Measured], bool]
-) -> GainErrors:
-    held = near = 0
-    for row in own:
-        others = GainErrors(*_quantiles([r for r in rows if not is_left_out(r, row)], rule), 0, 0, 0, 0)
-        saving = expected(Saving((0.0, 1.0 - 1.0 / row.bounds[1]), row.bounds, ""), others)
-        held += saving.speedup[0] <= row.gain <= saving.speedup[1]
-        near += saving.likely is not None and abs(math.log(row.gain / saving.likely)) <= _NEAR
-    scenarios = len({row.scenario for row in own})
-    return GainErrors(*_quantiles(rows, rule), scenarios, len(own), held, near)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A row for each measured speed-up."""
+
+    rule: NDArray[np.str_]
+    case: NDArray[np.str_]
+    weight: NDArray[np.float64]  # the rows of a case weigh one together
+    error: NDArray[np.float64]
+
+    def of(self, rows: NDArray[np.bool_]) -> _Known:
+        return _Known(self.rule[rows], self.case[rows], self.weight[rows], self.error[rows])
+
+    def own(self, rule: str) -> NDArray[np.bool_]:
+        return self.rule == rule
+
+    def groups(self, rule: str) -> NDArray[np.str_]:
+        return self.rule if rule == ANY_RULE else self.case
+
+    def quantiles(self, rule: str, others: float, at: Sequence[float]) -> NDArray[np.float64]:
+        """Returns quantiles of the errors, where the cases of other rules weigh `others` together."""
+        own = self.own(rule)
+        weights = np.where(own, self.weight, self.weight * others / self.weight[~own].sum())
+        order = np.argsort(self.error)
+        weights = weights[order]
+        return np.interp(at, (np.cumsum(weights) - weights / 2.0) / weights.sum(), self.error[order])
+
+    def likely(self, rule: str) -> float:
+        return float(self.quantiles(rule, _OTHERS, [0.5])[0])
 
 
-def _quantiles(rows: Sequence[Measured], rule: str) -> tuple[float, float, float]:
-    runs = Counter((row.rule, row.scenario) for row in rows)
-    others = sum(name != rule for name, _ in runs)
-    weighed = []
-    for row in rows:
-        weight = 1.0 if row.rule == rule else _OTHERS / others
-        weighed.append((position(row.bounds, row.gain), weight / runs[row.rule, row.scenario]))
-    values, weights = np.array(sorted(weighed)).T
-    middles = (np.cumsum(weights) - weights / 2.0) / weights.sum()
-    low, likely, high = np.interp((_TAIL, 0.5, 1.0 - _TAIL), middles, values)
-    return float(low), float(likely), float(high)
+def _known(rows: Sequence[Measured]) -> _Known:
+    cases = np.array([f"{row.rule} {row.scenario}" for row in rows])
+    _, at, runs = np.unique(cases, return_inverse=True, return_counts=True)
+    found = np.array([error(row.bounds, row.gain) for row in rows])
+    return _Known(np.array([row.rule for row in rows]), cases, 1.0 / runs[at], found)
+
+
+def _range(known: _Known, rule: str) -> tuple[float, float, float]:
+    """Returns a rule's low, likely and high error."""
+    groups, residuals = known.groups(rule), np.empty_like(known.error)
+    for group in np.unique(groups):
+        inside = groups == group
+        of = rule if rule == ANY_RULE else str(known.rule[inside][0])
+        residuals[inside] = known.error[inside] - known.of(~inside).likely(of)
+    likely = known.likely(rule)
+    low, high = replace(known, error=residuals).quantiles(rule, _OTHER_RESIDUALS, (_TAIL, 1.0 - _TAIL))
+    return likely + float(low), likely, likely + float(high)
 
 
 def written(found: Mapping[str, GainErrors]) -> str:
@@ -97,5 +159,21 @@ def written(found: Mapping[str, GainErrors]) -> str:
     return text.getvalue()
 
 
+def summary(rows: Sequence[Measured]) -> str:
+    """Returns in one line how today's predictions do on cases that they have not seen."""
+    told = [each for rule in sorted({row.rule for row in rows}) for each in left_out(rows, rule)]
+    held, near = sum(t.held for t in told), sum(t.near for t in told)
+    long, short = (
+        statistics.median(t.half_width for t in told if (t.row.step_s >= _LONG_S) is is_long)
+        for is_long in (True, False)
+    )
+    widths = (
+        f"half width {long:.1%} in the median where a step takes {_LONG_S * 1e3:.0f} ms or more, {short:.1%} where less"
+    )
+    return f"{held} of {len(told)} inside the range, {near} within 15 % of the likely value; {widths}"
+
+
 if __name__ == "__main__":
-    TABLE.write_text(written(errors(measured(read_json(PUBLISHED)))), encoding="utf-8")
+    published = measured(read_json(PUBLISHED))
+    TABLE.write_text(written(errors(published)), encoding="utf-8")
+    print(summary(published))

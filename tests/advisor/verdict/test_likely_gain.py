@@ -11,10 +11,10 @@ from rn50_advisor.advisor.verdict.likely_gain import (
     ANY_RULE,
     CONFIDENCE,
     GainErrors,
+    error,
     errors_of,
     expected,
     gain_errors,
-    position,
 )
 from rn50_advisor.rules.registry import all_rules
 
@@ -27,9 +27,9 @@ def saving(worst: float, best: float) -> Saving:
 
 def test_the_two_cases_become_a_likely_value_with_its_range() -> None:
     found = expected(saving(1.25, 2.0), MIDDLE)
-    half = math.log(2.0 / 1.25) / 2 + RUNS_DIFFER
+    spread = 0.08 + 0.3 * math.log(2.0 / 1.25) / 2
     assert found.likely == pytest.approx(math.sqrt(1.25 * 2.0))
-    assert found.speedup == pytest.approx((found.likely * math.exp(-half / 2), found.likely * math.exp(half / 2)))
+    assert found.speedup == pytest.approx((found.likely * math.exp(-spread / 2), found.likely * math.exp(spread / 2)))
     assert found.seconds_per_step == pytest.approx(tuple(1.0 - 1.0 / end for end in found.speedup))
     assert (found.bounds, found.confidence, found.basis) == ((1.25, 2.0), CONFIDENCE, "why")
 
@@ -46,12 +46,13 @@ def test_no_gain_stays_none() -> None:
     assert (found.likely, found.speedup, found.seconds_per_step, found.bounds) == (1.0, (1.0, 1.0), (0.0, 0.0), None)
 
 
-@pytest.mark.parametrize("bounds", [(1.0, 1.0), (1.1, 1.9)])
-def test_a_position_is_on_a_scale_from_the_worst_case_to_the_best(bounds: tuple[float, float]) -> None:
-    worst, best = bounds[0] * math.exp(-RUNS_DIFFER), bounds[1] * math.exp(RUNS_DIFFER)
-    assert [position(bounds, gain) for gain in (worst, math.sqrt(worst * best), best)] == pytest.approx(
-        [-1.0, 0.0, 1.0]
-    )
+@pytest.mark.parametrize(("bounds", "spread"), [((1.2, 1.2), 0.08), ((1.2, 1.2 * math.exp(0.2)), 0.11)])
+def test_an_error_is_counted_in_units_of_a_spread_that_grows_more_slowly_than_the_interval(
+    bounds: tuple[float, float], spread: float
+) -> None:
+    middle = math.sqrt(bounds[0] * bounds[1])
+    gains = middle * math.exp(-spread), middle, middle * math.exp(2.0 * spread)
+    assert [error(bounds, gain) for gain in gains] == pytest.approx([-1.0, 0.0, 2.0], abs=1e-9)
 
 
 def test_a_rule_whose_fix_was_never_tried_is_corrected_as_the_others_are() -> None:

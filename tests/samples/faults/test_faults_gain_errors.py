@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from samples.faults.gain_errors import PUBLISHED, TABLE, Measured, errors, measured, written
+from samples.faults.gain_errors import PUBLISHED, TABLE, Measured, errors, left_out, measured, summary, written
 from samples.faults.results import read_json
 from samples.faults.score import Result
 
@@ -22,23 +23,43 @@ def test_the_table_is_what_the_published_results_say() -> None:
 
 
 def test_a_rule_is_corrected_by_its_own_scenarios_where_it_has_many_and_by_others_where_not() -> None:
-    many = errors(rows("AAA001", scenarios=12, gain=1.3) + rows("BBB001", scenarios=12, gain=1.9))
-    few = errors(rows("AAA001", scenarios=1, gain=1.3) + rows("BBB001", scenarios=12, gain=1.9))
+    others = rows("BBB001", scenarios=12, gain=1.9) + rows("CCC001", scenarios=12, gain=1.9)
+    many, few = (errors(rows("AAA001", scenarios=cases, gain=1.3) + others) for cases in (12, 1))
     assert many["AAA001"].likely < 0 < many["BBB001"].likely
     assert few["AAA001"].likely > 0, "one scenario against the weight of three"
     assert many["AAA001"].measured == 36 and many["AAA001"].scenarios == 12
 
 
 def test_a_scenario_is_held_against_what_the_others_say() -> None:
-    alone = rows("AAA001", scenarios=1, gain=1.3) + rows("BBB001", scenarios=8, gain=1.9)
-    found = errors(alone)["AAA001"]
+    others = rows("BBB001", scenarios=8, gain=1.9) + rows("CCC001", scenarios=8, gain=1.9)
+    found = errors(rows("AAA001", scenarios=1, gain=1.3) + others)["AAA001"]
     assert (found.measured, found.held, found.near) == (3, 0, 0)
-    found = errors(rows("AAA001", scenarios=8, gain=1.3) + rows("BBB001", scenarios=8, gain=1.9))["AAA001"]
+    found = errors(rows("AAA001", scenarios=8, gain=1.3) + others)["AAA001"]
     assert (found.measured, found.near) == (24, 24)
 
 
+def test_rules_that_differ_in_their_likely_values_only_have_narrow_ranges() -> None:
+    gains = {"AAA001": 1.3, "BBB001": 1.6, "CCC001": 1.9}
+    found = errors([row for rule, gain in gains.items() for row in rows(rule, scenarios=8, gain=gain)])
+    spread = found["CCC001"].likely - found["AAA001"].likely
+    for rule in gains:
+        assert found[rule].high - found[rule].low < 0.1 * spread
+    assert found[ANY_RULE].high - found[ANY_RULE].low > spread, "a rule that was never tried may be as any of them"
+
+
+def test_the_summary_counts_what_was_left_out_and_tells_long_steps_from_short_ones() -> None:
+    alike = rows("AAA001", scenarios=8, gain=1.3) + rows("BBB001", scenarios=8, gain=1.9)
+    long = [replace(row, step_s=0.2) for row in rows("CCC001", scenarios=1, gain=3.0)]
+    told = left_out([*alike, *long], "CCC001")
+    assert [each.held for each in told] == [False] * 3 and told[0].saving.speedup[1] < 3.0
+    words = summary([*alike, *long])
+    assert words.startswith("48 of 51 inside the range, 48 within 15 %")
+    assert f"{told[0].half_width:.1%} in the median where a step takes 50 ms or more" in words
+
+
 def test_repetitions_of_a_scenario_weigh_no_more_than_one_run() -> None:
-    often = rows("AAA001", scenarios=3, gain=1.3, runs=1) + rows("BBB001", scenarios=2, gain=1.9)
+    often = [row for rule in ("AAA001", "BBB001", "CCC001") for row in rows(rule, scenarios=3, gain=1.3, runs=1)]
+    often += rows("DDD001", scenarios=2, gain=1.9)
     once = errors(often)[ANY_RULE]
     more = errors([*often, *[Measured("AAA001", "AAA001 0", (1.2, 2.0), 1.3)] * 50])[ANY_RULE]
     assert more.likely == pytest.approx(once.likely, abs=0.05)

@@ -94,7 +94,7 @@ def _conclude_within(
 
             recording = read_job(run)
             report = diagnosis(recording)
-            _conclude(run, report, report_files)
+            _conclude(run, report, report_files, recording)
             _keep_verdict(run, report, recording)
     except Cut as cut:
         warn(f"no summary: {cut}; rn50-advisor report {run} makes one")
@@ -129,13 +129,18 @@ def _keep_verdict(run: Path, report: Report, recording: Recording) -> None:
         write_summary(run, summary_of(report, recording))
 
 
-def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
-    from rn50_advisor.advisor.report import styled_lines, text, write
+def _conclude(run: Path, report: Report, report_files: Sequence[str], recording: Recording) -> None:
+    from rn50_advisor.advisor.report import is_trace_name, styled_lines, text, write
 
     written = []
     for file in report_files:
         try:
-            write(report, file)
+            if is_trace_name(file):
+                from rn50_advisor.advisor.report.perfetto import save_trace
+
+                save_trace(report, recording, Path(file), run)
+            else:
+                write(report, file)
             written.append(file)
         except OSError as error:
             warn(f"the report {file} could not be written: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""`report`: shows one recording as text, JSON, Markdown or HTML."""
+"""`report`: shows one recording as text, JSON, Markdown or HTML, or writes it as a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ import click
 from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.report import is_trace_name
 
 if TYPE_CHECKING:
+    from rn50_advisor.advisor.model.recording import Recording
     from rn50_advisor.advisor.model.report import Report
+
+TRACE = "perfetto"
 
 
 @click.command
 @click.argument("runs", metavar="[RUN | TRACE...]", nargs=-1, shell_complete=complete_run)
-@result_output.format_option()
+@result_output.format_option(
+    TRACE,
+    told="Default: by the file name after -o (a trace for Perfetto: .perfetto.json, .perfetto.json.gz), else text.",
+)
 @result_output.output_option
 @click.option("--full", is_flag=True, help="All of the text, not one page of it.")
 @click.option("--open", "open_", is_flag=True, help="Open the HTML report in the browser.")
@@ -42,11 +49,15 @@ def report(
 
     Works while the run is still going on, and on recordings of other machines; needs no PyTorch.
 
+    Format perfetto is a trace of the run for ui.perfetto.dev and chrome://tracing: steps and phases of each rank, loader workers,
+    collectives, counters of hosts and GPUs, findings.
+
     \b
     rn50-advisor report --full
     rn50-advisor report --open
     rn50-advisor report latest -o report.html
     rn50-advisor report runs/20250131-120000-resnet50 --format json | jq .verdict
+    rn50-advisor report -o run.perfetto.json.gz
     rn50-advisor report log/resnet50/host_1234.1623143089861.pt.trace.json
     """
     from rn50_advisor.advisor.commands.reading_progress import reading_progress
@@ -54,7 +65,7 @@ def report(
     from rn50_advisor.advisor.merge.job_reading import read_job, read_several, resolve_job
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
-    form = "html" if open_ and format_ is None else result_output.chosen(format_, output)
+    form = "html" if open_ and format_ is None else _chosen(format_, output)
     if open_ and form != "html":
         raise UsageError(f"--open shows HTML, not {form}", "leave out --format")
     with reading_progress() as progress:
@@ -63,10 +74,33 @@ def report(
         made = diagnose(recording, load_config(config))
     if open_:
         _show_in_browser(made, paths[0], output)
+    elif form == TRACE:
+        _write_trace(made, recording, paths[0], output)
     elif form == "text" and not full:
         result_output.show_page(made, output)
     else:
         result_output.show(made, form, output)
+
+
+def _chosen(format_: str | None, output: Path | None) -> str:
+    named = format_ is None and output is not None and is_trace_name(output.name)
+    return TRACE if named else result_output.chosen(format_, output)
+
+
+def _write_trace(made: Report, recording: Recording, run: Path, output: Path | None) -> None:
+    """Writes the trace to the file, else to stdout. Raises AdvisorError."""
+    from rn50_advisor.advisor.merge.job_reading import own_folder
+    from rn50_advisor.advisor.report.perfetto import save_trace, trace_of
+
+    folder = None if made.job.traced else own_folder(run)
+    if output is None:
+        book, about = trace_of(made, recording, folder)
+        result_output.write_bytes(lambda out: book.write(out, about))
+        return
+    try:
+        save_trace(made, recording, output, folder)
+    except OSError as error:
+        raise AdvisorError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _show_in_browser(made: Report, run: Path, output: Path | None) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -18,12 +18,14 @@ from rn50_advisor.advisor.report.document import MakeDocument
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def format_option(*also: str) -> Callable[[Command], Command]:
+def format_option(
+    *also: str, told: str = "Default: by the file name after -o, else text."
+) -> Callable[[Command], Command]:
     return click.option(
         "--format",
         "format_",
         type=click.Choice((*FORMATS, *also)),
-        help="Default: by the file name after -o, else text.",
+        help=told,
     )
 
 
@@ -90,12 +92,21 @@ def _write_text(path: Path, text: str) -> None:
         raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _write_utf8(text: str) -> None:
-    """Writes UTF-8 to stdout whatever the locale: this output is meant as a file, and HTML declares UTF-8."""
+def write_bytes(write_to: Callable[[BinaryIO], None]) -> None:
+    """Lets `write_to` write to stdout."""
     if sys.stdout is None:
         from rn50_advisor.advisor.report.styled_lines import closed_stdout
 
         raise closed_stdout()
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    write_to(sys.stdout.buffer)
     sys.stdout.flush()
+
+
+def _write_utf8(text: str) -> None:
+    """Writes UTF-8 to stdout whatever the locale: this output is meant as a file, and HTML declares UTF-8."""
+
+    def written(out: BinaryIO) -> None:
+        out.write(text.encode("utf-8", "replace"))
+
+    write_bytes(written)

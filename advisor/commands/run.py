@@ -24,7 +24,7 @@ from rn50_advisor.advisor.model.errors import (
     ConfigError,
     UsageError,
 )
-from rn50_advisor.advisor.report import format_of
+from rn50_advisor.advisor.report import format_of, is_trace_name
 from rn50_advisor.unwatched import become
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ _MESSAGE_CHARS_MAX = 1000  # characters of a message or a hint
 
 def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
     for file in files:
-        format_of(file)
+        if not is_trace_name(file):
+            format_of(file)
     return files
 
 
@@ -85,7 +86,7 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     metavar="FILE",
     callback=check_report_files,
     shell_complete=complete_file,
-    help="Write a report when the job has ended; .html, .md, .json or .txt. May be given several times.",
+    help="Write a report when the job has ended; .html, .md, .json, .txt or, for Perfetto, .perfetto.json.gz. May be given several times.",
 )
 @click.option(
     "--merge-listen",

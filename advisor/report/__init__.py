@@ -17,6 +17,7 @@ from rn50_advisor.advisor.report.document import MakeDocument
 # Each is a module of this package, and one for documents; jinja2 is loaded only for HTML, rich only for colour.
 FORMATS = ("text", "json", "md", "html")
 SUFFIXES = {".txt": "text", ".json": "json", ".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+TRACE_SUFFIXES = (".perfetto.json", ".perfetto.json.gz")  # of a run as a trace: `perfetto`
 _MODULES = {"text": "text", "md": "markdown", "html": "html"}
 DATA_LIMIT = 150_000  # characters of JSON that a page holds
 
@@ -92,6 +93,11 @@ def format_of(path: str) -> str:
             f"end it with one of {', '.join(SUFFIXES)}",
         )
     return SUFFIXES[suffix]
+
+
+def is_trace_name(path: str) -> bool:
+    """True if a file name asks for a trace, which is made of the recording, too."""
+    return path.lower().endswith(TRACE_SUFFIXES)
 
 
 def write(report: Report, path: str) -> None:

@@ -264,11 +264,14 @@ def limited() -> Iterator[None]:
 def reported(run: Path) -> None:
     from rn50_advisor.advisor.merge.job_reading import read_job
     from rn50_advisor.advisor.report import FORMATS, render, text
+    from rn50_advisor.advisor.report.perfetto import save_trace
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
-    made = diagnose(read_job(run))
+    recording = read_job(run)
+    made = diagnose(recording)
     for format in FORMATS:
         render(made, format)
+    save_trace(made, recording, run / "run.perfetto.json", run)
     text.summary(made, "runs/x")
 
 

@@ -25,7 +25,7 @@ from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_text
 
 ROOT = Path(__file__).parents[2]
 CLI = [sys.executable, "-m", "rn50_advisor.advisor.cli"]
-FORMATS = ("text", "json", "html", "md")
+FORMATS = ("text", "json", "html", "md", "perfetto")
 
 
 def shapes() -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rn50_advisor.advisor.commands.report import report
-from rn50_advisor.advisor.model.errors import NotARun, UsageError
+from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
 from rn50_advisor.advisor.tui import outside_programs
 from traced_loops import traced_loop, written_trace
 from written_runs import written_run
@@ -40,6 +41,34 @@ def test_a_files_name_chooses_the_format(runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     assert invoked("-o", tmp_path / "plain").exit_code == 0
     assert (tmp_path / "plain").read_text().startswith("rn50-advisor report")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("r.perfetto.json", ()), ("r.perfetto.json.gz", ()), ("r.x", ("--format", "perfetto"))]
+)
+def test_a_trace_is_written_by_name_or_format(runs: Path, tmp_path: Path, name: str, given: tuple[str, ...]) -> None:
+    done = invoked(*given, "-o", tmp_path / name)
+    assert (done.exit_code, done.stdout) == (0, "")
+    content = (tmp_path / name).read_bytes()
+    trace = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+    assert sum(event.get("cat") == "step" for event in trace["traceEvents"]) == 80
+    assert trace["otherData"]["schema"] == "rn50-advisor/perfetto/1"
+
+
+def test_a_trace_goes_to_stdout_too(runs: Path) -> None:
+    assert json.loads(invoked("--format", "perfetto").stdout)["traceEvents"]
+
+
+def test_a_trace_that_cannot_be_written_is_one_line(runs: Path, tmp_path: Path) -> None:
+    error = invoked("-o", tmp_path / "none" / "r.perfetto.json").exception
+    assert isinstance(error, AdvisorError)
+    assert "No such file" in error.message
+
+
+def test_the_trace_of_a_profilers_run_is_in_its_own_file(runs: Path, tmp_path: Path) -> None:
+    path = written_trace(tmp_path / "t.json", traced_loop())
+    trace = json.loads(invoked(path, "--format", "perfetto").stdout)
+    assert any(event.get("cat") == "step" for event in trace["traceEvents"])
 
 
 def test_a_configuration_is_judged_by(runs: Path, tmp_path: Path) -> None:

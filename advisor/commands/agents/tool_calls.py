@@ -1,0 +1,127 @@
+"""What a tool for agents is, and one call of one: arguments in, a bounded answer out. Knows no protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
+
+import msgspec
+
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
+from rn50_advisor.advisor.model.wording.quantities import shorten
+from rn50_advisor.advisor.report.inert_text import one_line
+
+# Characters of JSON, about 10,000 tokens: some clients cut, or warn of, longer results.
+DOCUMENT_CHARS = 40_000
+TEXT_CHARS = 2_000
+# Longest string and list that are left whole, the mildest first. A diff of `DIFF_LIMIT` passes the first.
+_CUTS = ((20_000, 200), (4_000, 50), (1_000, 20), (300, 8), (100, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """`text`: a paragraph for people and models. `document`: the same and more as JSON. `failed`: an error to act on."""
+
+    text: str
+    document: dict[str, Any] | None = None
+    failed: bool = False
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tool takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`work` gets the arguments, and an event that is set when nobody waits for the answer any more."""
+
+    name: str
+    title: str
+    about: str
+    takes: type[Arguments]
+    work: Callable[[Any, Event], ToolAnswer]
+    runs_jobs: bool = False
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, without references."""
+        _, components = msgspec.json.schema_components([self.takes])
+        found: dict[str, Any] = components[self.takes.__name__]
+        return {key: value for key, value in found.items() if key != "title"}
+
+
+class UnknownTool(UsageError):
+    """No tool has this name."""
+
+
+def found(tools: Mapping[str, Tool], name: str) -> Tool:
+    """Raises UnknownTool."""
+    if name not in tools:
+        raise UnknownTool(f"unknown tool: {one_line(name, 100)}", did_you_mean(name, tools))
+    return tools[name]
+
+
+def call(tool: Tool, arguments: Mapping[str, Any], stop: Event) -> ToolAnswer:
+    """The tool's answer; whatever goes wrong in it is an answer, too."""
+    try:
+        given = {key: value for key, value in arguments.items() if value is not None}
+        answer = tool.work(msgspec.convert(given, tool.takes), stop)
+    except msgspec.ValidationError as error:
+        taken = ", ".join(tool.takes.__struct_fields__)
+        answer = failure(f"wrong arguments: {error}", f"{tool.name} takes {taken or 'no arguments'}")
+    except AdvisorError as error:
+        answer = failure(error.message, error.hint)
+    except OSError as error:
+        answer = failure(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+    except Exception as error:  # noqa: BLE001 - the wall: the server outlives a call that fails
+        answer = failure(f"{type(error).__name__}: {error}", "this is a bug in rn50-advisor")
+    return answer if answer.document is None else replace(answer, document=bounded(_encodable(answer.document)))
+
+
+def failure(message: str, hint: str = "", document: dict[str, Any] | None = None) -> ToolAnswer:
+    text = one_line(message, TEXT_CHARS)
+    return ToolAnswer(f"{text}. What to do: {one_line(hint, TEXT_CHARS)}" if hint else text, document, failed=True)
+
+
+def paragraph(*sentences: str) -> str:
+    """Joins what is not empty to one paragraph of harmless text, each part ended by a full stop."""
+    parts = (one_line(sentence, TEXT_CHARS).rstrip(".") for sentence in sentences if sentence)
+    return shorten(" ".join(f"{part}." for part in parts), TEXT_CHARS)
+
+
+def bounded(document: dict[str, Any], limit: int = DOCUMENT_CHARS) -> dict[str, Any]:
+    """The document; where it is too long, its longest strings and lists cut, and `shortened` says so."""
+    if _size(document) <= limit:
+        return document
+    for characters, items in _CUTS:
+        cut: dict[str, Any] = {**_cut(document, characters, items), "shortened": True}
+        if _size(cut) <= limit:
+            return cut
+    return {"shortened": True, "keys": sorted(document)[: _CUTS[-1][1]]}
+
+
+def _encodable(value: Any) -> Any:
+    """Bytes of file names and arguments that are no UTF-8 become question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _cut(value: Any, characters: int, items: int) -> Any:
+    if isinstance(value, str):
+        return shorten(value, characters)
+    if isinstance(value, dict):
+        return {key: _cut(item, characters, items) for key, item in value.items()}
+    if isinstance(value, list):
+        kept = [_cut(item, characters, items) for item in value[:items]]
+        return [*kept, f"{len(value) - items} more"] if len(value) > items else kept
+    return value
+
+
+def _size(document: Mapping[str, Any]) -> int:
+    return len(json.dumps(document, ensure_ascii=False))

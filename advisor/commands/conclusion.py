@@ -144,6 +144,8 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str], recording:
             written.append(file)
         except OSError as error:
             warn(f"the report {file} could not be written: {error.strerror or error}")
+        except AdvisorError as error:
+            warn(f"the report {file} could not be written: {error.message}")
     if sys.stderr is None:
         return
     where = ", ".join(written) or f"rn50-advisor report {run}"

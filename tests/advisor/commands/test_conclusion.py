@@ -16,7 +16,7 @@ from rn50_advisor.advisor.commands import conclusion
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.report import render
+from rn50_advisor.advisor.report import perfetto, render
 from rn50_advisor.advisor.store.run_summary import SUMMARY_NAME, read_summary
 from written_runs import written_run
 
@@ -65,6 +65,21 @@ def test_reports_are_written_and_the_summary_names_them(
     assert printed.err.endswith("report  r.json, r.txt\n") and (tmp_path / "r.json").exists()
     expected = replace(samples.bottleneck(), job=replace(samples.bottleneck().job, name="run"))
     assert (tmp_path / "r.txt").read_text() == render(expected, "text")
+
+
+def test_a_trace_that_cannot_be_made_costs_no_other_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, names = written_run(tmp_path / "run"), ["r.perfetto.json", "r.txt"]
+    conclusion.conclude(run, diagnosis, names)
+    assert capfd.readouterr().err.endswith(f"report  {', '.join(names)}\n")
+    assert (tmp_path / "r.perfetto.json").read_text().endswith("]}\n")
+    monkeypatch.setattr(perfetto, "trace_of", lambda *_: failing(NotARun("it is damaged"))())
+    conclusion.conclude(run, diagnosis, names)
+    printed = capfd.readouterr().err
+    assert "the report r.perfetto.json could not be written: it is damaged" in printed
+    assert printed.endswith("report  r.txt\n")
 
 
 def test_the_verdict_is_kept_for_lists_of_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -76,7 +77,7 @@ def test_a_run_is_listed_with_its_verdict_and_goes_without_a_trace(tmp_path: Pat
 
 
 def test_reports_are_written_in_the_format_of_their_names(tmp_path: Path) -> None:
-    names = ["a.json", "b.md", "c.html", "d.txt"]
+    names = ["a.json", "b.md", "c.html", "d.txt", "e.perfetto.json.gz"]
     options = [word for name in names for word in ("--report", name)]
     done = advisor("run", *options, "--", *job("pass"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -86,7 +87,9 @@ def test_reports_are_written_in_the_format_of_their_names(tmp_path: Path) -> Non
     assert (tmp_path / "b.md").read_text().startswith("# ")
     assert (tmp_path / "c.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "d.txt").read_text().startswith("rn50-advisor report")
-    assert b"a.json, b.md, c.html, d.txt" in done.stderr
+    trace = json.loads(gzip.decompress((tmp_path / "e.perfetto.json.gz").read_bytes()))
+    assert trace["otherData"]["schema"] == "rn50-advisor/perfetto/1" and trace["traceEvents"]
+    assert b"a.json, b.md, c.html, d.txt, e.perfetto.json.gz" in done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import FROM_STEP, STEPS, ask
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.probes.rank.layout import FLAG_DEEP
+from traced_runs import Event, of, traced
 
 pytestmark = pytest.mark.torch
 
@@ -45,6 +46,15 @@ def test_two_steps_of_a_job_are_seen_and_the_job_is_the_same_bit_by_bit(tmp_path
     assert not list(folder.glob("deep-*.json"))
     table = recording.steps[0]
     assert table["step"][(table["flags"] & FLAG_DEEP) != 0].tolist() == [10, 11, 12]
+    lies_in_the_time_of_its_steps(traced(recording, folder=folder))
+
+
+def lies_in_the_time_of_its_steps(trace: list[Event]) -> None:
+    """The profiler has a clock of its own, which began long ago or in another year."""
+    starts = {event["args"]["step"]: event["ts"] for event in of(trace, "step")}
+    operators = of(trace, "operator")
+    assert {"aten::conv2d", "aten::linear"} <= {event["name"] for event in operators}
+    assert all(starts[10] < event["ts"] < starts[12] + 500_000 for event in operators)
 
 
 @pytest.mark.parametrize(("style", "opened"), [("begins", False), ("meets", True)])

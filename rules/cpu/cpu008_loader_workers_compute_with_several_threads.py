@@ -44,9 +44,9 @@ from rn50_advisor.rules.analysis_reading import (
     common,
     cpu_of_workers_s,
     crowding_evidence,
+    held_up_s,
     mean,
     model_of,
-    own_delay_s,
     training_loader,
     where_of,
 )
@@ -115,7 +115,7 @@ def _with_one_thread(a: Analysis, lost: float) -> float:
     work_s, workers = cpu_of_workers_s(a), sum(a.of_host(a.by_rank(LOADER_WORKERS)).values())
     least_s = (1.0 - lost) * work_s / max(workers, 1.0)
     floor_s = min(least_s, a.value(STEP_TIME_S))
-    return step_with_less_work(a, own_delay_s(a), lost, lost * work_s, floor_s=floor_s)
+    return step_with_less_work(a, held_up_s(a), lost, lost * work_s, floor_s=floor_s)
 
 
 RULE = rule(

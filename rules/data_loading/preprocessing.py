@@ -7,10 +7,17 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
-from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES
+from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES, THREADS_INTRA_OP
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.measures.storage_measures import STORAGE_SAMPLE_KB
-from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, model_of, own_delay_s
+from rn50_advisor.rules.analysis_reading import (
+    beside_batches,
+    common,
+    cpu_of_workers_s,
+    held_up_s,
+    model_of,
+    own_delay_s,
+)
 from rn50_advisor.rules.rule import Threshold
 
 _STACKS_MIN = 6
@@ -52,15 +59,20 @@ def read_for_nothing(a: Analysis) -> str:
 
 
 def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:
-    """Seconds per step that each rank's training thread waits for a core held by the job; empty below this share of worker CPU time."""
-    few = cpu_of_workers_s(a) < least_share * (a.get(CPU_JOB_CORES) or math.inf) * a.value(STEP_TIME_S)
-    return {} if few else own_delay_s(a)
+    """Seconds per step that each rank is held up by threads without a core; empty below this share of worker CPU time."""
+    return held_up_s(a) if _workers_compute(a, least_share) else {}
 
 
 def crowd_s(a: Analysis, least_share: float) -> float:
-    """Seconds per step that at least half of the ranks wait for a core held by the job; 0 if workers use too little CPU."""
-    crowding = crowding_by_workers(a, least_share)
+    """Seconds per step that the training threads of at least half of the ranks wait for a core held by the job; 0 if workers use too little
+    CPU.
+    """
+    crowding = own_delay_s(a) if _workers_compute(a, least_share) else {}
     return common(crowding) if crowding else 0.0
+
+
+def _workers_compute(a: Analysis, least_share: float) -> bool:
+    return cpu_of_workers_s(a) >= least_share * (a.get(CPU_JOB_CORES) or math.inf) * a.value(STEP_TIME_S)
 
 
 def step_with_less_work(
@@ -68,6 +80,7 @@ def step_with_less_work(
 ) -> float:
     """Step time without this share of the input wait and of the contention, and without `spared_s` CPU seconds of the host's workers."""
     model, changes = model_of(a), {}
+    threads = a.by_rank(THREADS_INTRA_OP)
     for rank in a.by_rank(STEP_INPUT_WAIT_S):
         own, first = model.own[rank], beside_batches(a, rank)
         changes[rank, "input_wait"] = first + (1.0 - share) * max(0.0, own["input_wait"] - first)
@@ -75,5 +88,16 @@ def step_with_less_work(
         rest = {phase: seconds for phase, seconds in own.items() if phase != "input_wait"}
         keep = max(0.0, 1.0 - share * crowding.get(rank, 0.0) / max(sum(rest.values()), 1e-9))
         changes |= {(rank, phase): seconds * keep for phase, seconds in rest.items()}
+        if threads.get(rank, 1.0) > 1.0:  # while one of them has no core, the others spin
+            spared_s += share * crowding.get(rank, 0.0)
     rest_s = None if model.job_cpu_s is None else max(0.0, model.job_cpu_s - spared_s)
     return model.step_if(changes, floor_s=max(floor_s, 0.0 if rest_s is None else model.cpu_floor_s(rest_s)))
+
+
+def steps_with_cores(a: Analysis, least_share: float, gone: tuple[float, float]) -> tuple[float, float]:
+    """(best, worst) step of a loop whose batches are ready, but whose workers hold the cores that it computes on, without these shares of
+    their work.
+    """
+    crowding, work = crowding_by_workers(a, least_share), cpu_of_workers_s(a)
+    best, worst = (step_with_less_work(a, crowding, each, each * work) for each in gone)
+    return best, worst

@@ -3,8 +3,8 @@
 What it does: finds an iterable data set whose samples are divided among ranks or workers after they are made, so that each makes all
 samples and throws those of the others away: by accelerate or transformers, or by the data set's own `if i % world_size == rank`.
 
-Fires when: input wait is ≥ 5 % of the step, and the loader's data set is an `IterableDatasetShard` over several ranks, or its source
-divides samples that it has already processed.
+Fires when: input wait is ≥ 5 % of the step, or waiting for cores that the workers hold ≥ 10 %, and the loader's data set
+is an `IterableDatasetShard` over several ranks, or its source divides samples that it has already processed.
 
 Why it is slow: an `IterableDataset` has no indices to divide. Each rank's shard takes every sample from it and keeps its own
 batches; with N ranks the reading, tokenising and cropping of N - 1 of N samples is done for nothing, and more ranks make it no faster.
@@ -15,8 +15,9 @@ Fix: divide the stream before anything is done with its samples: `split_dataset_
 line or shard in `__iter__`; then the loader stays out of `accelerator.prepare`. Or let one process make all batches and send
 them (`dispatch_batches=True`), which costs the sending.
 
-Estimate: this run's loader simulated with batches that take one N-th of the time to make, at worst with half of the needless work left:
-lines that are skipped have to be read.
+Estimate: this run's loader simulated with batches that take one N-th of the time to make, at worst with half of the
+needless work left: lines that are skipped have to be read. Where workers hold the cores, the wait for cores goes with
+their work, too.
 
 False alarms: none where the samples cost little to make, since the loop then hardly waits for input.
 """
@@ -25,13 +26,21 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, StreamSplit
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
-from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import common, lost_to_input, model_of, training_loader, where_of
+from rn50_advisor.rules.analysis_reading import (
+    common,
+    crowding_evidence,
+    lost_to_input,
+    model_of,
+    training_loader,
+    where_of,
+)
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_cores
+from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 _SHARD = "IterableDatasetShard"
 _LEFT_WORST = 0.5  # of the needless work
@@ -40,28 +49,29 @@ _LEFT_WORST = 0.5  # of the needless work
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, step = input_waits(a), a.value(STEP_TIME_S)
     wait, loader = common(waits), training_loader(a, waits)
-    level = severity(wait / step)
+    crowd = crowd_s(a, t["workers_share"])
+    waited, crowded = wait >= t["input_wait"] * step, crowd >= t["crowding"] * step
+    level = severity((wait + crowd if crowded else wait) / step)
     name = loader.dataset.get("class", "") if loader is not None else ""
-    if wait < t["input_wait"] * step or level is None or a.workers is None:
+    if not (waited or crowded) or level is None or a.workers is None:
         return Clear(RULE.id)
     split = a.stream_splits.get(name)
     parts = _parts(a, loader, split, sharded=name.endswith(_SHARD))
     if parts < 2:
         return Clear(RULE.id)
-    ends = [
-        step_with_cheaper_batches(a.workers, part, waiting=part)
-        for part in (1 / parts, 1 / parts + _LEFT_WORST * (1 - 1 / parts))
-    ]
-    best, worst = (end[n] if end else step for n, end in enumerate(ends))
+    gone = 1.0 - 1.0 / parts, (1.0 - _LEFT_WORST) * (1.0 - 1.0 / parts)
+    ways = [_fed(a, a.workers, gone)] if waited else []
+    ways += [steps_with_cores(a, t["workers_share"], gone)] if crowded else []
+    best, worst = map(min, zip(*ways, strict=True))
     of = "ranks" if parts == a.world_size else "workers"
     return Finding(
         rule=RULE.id,
         title=f"Data loading: each of {parts} {of} processes the whole stream and keeps one sample in {parts}",
         severity=level,
         confidence=confidence(a, cap=0.9),
-        seconds_per_step=min(lost_to_input(a), step - best),
+        seconds_per_step=min(lost_to_input(a) + (crowd if crowded else 0.0), step - best),
         evidence=(
-            input_evidence(a, wait, t["input_wait"]),
+            input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"]),
             Evidence(
                 "data set", name, "", None, f"processes every sample of the stream on each of the {of}", "continues"
             ),
@@ -69,6 +79,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=_fixes(parts, where_of(loader)) if split is None else _fixes_of(split, parts),
         saving=model_of(a).saving(best, worst, "this run's batches simulated with only their own samples"),
     )
+
+
+def _fed(a: Analysis, workers: WorkerModel, gone: tuple[float, float]) -> tuple[float, float]:
+    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
+    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
+    best, worst = (end[n] if end else a.value(STEP_TIME_S) for n, end in enumerate(ends))
+    return best, worst
 
 
 def _parts(a: Analysis, loader: LoaderFacts | None, split: StreamSplit | None, *, sharded: bool) -> int:
@@ -122,5 +139,5 @@ RULE = rule(
     "Data loading: whole stream processed by each rank or worker",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
-    thresholds={"input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
+    thresholds=CROWDED,
 )

@@ -13,13 +13,12 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import (
     better_than_workers,
     common,
-    cpu_of_workers_s,
     crowding_evidence,
     lost_to_input,
     model_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_cores
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, severity
 
 _STANDARD_ERRORS = 1.64  # a confidence of 90 %
@@ -27,9 +26,6 @@ _STANDARD_ERRORS = 1.64  # a confidence of 90 %
 # 0.5 of the step went, for weights of 24 MB: forward and backward pass took 0.55 of their time beside loading in the training process, 0.53
 # beside two workers.
 _WARM = 0.5
-# Times the training thread's own wait for a core. A job of two threads on two cores, whose workers unpacked arrays, waited 63 of 213 ms
-# and was 2.06 times as fast without them.
-_WITH_HELPERS, _LEFT_MIN = 2.0, 0.25
 FREQUENT = {
     **CROWDED,
     "share": Threshold(
@@ -66,7 +62,7 @@ def finding_of(
     if share < t["share"] or call is None:
         return Clear(rule)
     gone = min(1.0, share + _STANDARD_ERRORS * error), (1.0 - left) * max(0.0, share - _STANDARD_ERRORS * error)
-    best, worst = _fed(a, a.workers, wait, gone) if waited else _with_cores(a, t, gone)
+    best, worst = _fed(a, a.workers, wait, gone) if waited else steps_with_cores(a, t["workers_share"], gone)
     line = call.line
     seen = f"{where}: {line.seen} of {line.looks} stacks at {line.words}"
     return Finding(
@@ -98,14 +94,3 @@ def _fed(a: Analysis, workers: WorkerModel, wait: float, gone: tuple[float, floa
     ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
     best, worst = (end[n] if end else step for n, end in enumerate(ends))
     return best - _WARM * max(0.0, step - wait) * (1.0 - best / step), worst
-
-
-def _with_cores(a: Analysis, t: Thresholds, gone: tuple[float, float]) -> tuple[float, float]:
-    """(best, worst) step of a loop whose batches are ready, but whose workers hold the cores that it computes on.
-
-    At worst the training thread waits for a core as much less as workers compute less. At best so do its helpers, for which it waits as
-    long again, computing: the job's CPU time counts that wait as work.
-    """
-    crowding, work, step = crowding_by_workers(a, t["workers_share"]), cpu_of_workers_s(a), a.value(STEP_TIME_S)
-    worst = step_with_less_work(a, crowding, gone[1], gone[1] * work)
-    return min(worst, max(_LEFT_MIN * step, step - _WITH_HELPERS * gone[0] * common(crowding))), worst

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import names_in, parsed
 from rn50_advisor.advisor.analysis.stacks.source.written_names import FUNCTIONS, last_name
@@ -103,11 +103,12 @@ def _late_divisions(function: ast.AST, generators: _Generators) -> Iterator[tupl
             parts = _sliced(node.iter, generators)
             if parts is not None:
                 yield node.lineno, parts
-            processed = generators.processes(node.iter)
+            processed, of_sample = generators.processes(node.iter), _names_of_sample(node)
             for place, statement in enumerate(node.body):
                 parts = _parts_of(statement)
                 before, after = node.body[:place], node.body[place + 1 :]
-                if parts is not None and (processed or any(map(_computes, before))) and not any(map(_computes, after)):
+                computed = processed or any(_computes(each, of_sample) for each in before)
+                if parts is not None and computed and not any(_computes(each, of_sample) for each in after):
                     yield statement.lineno, parts
 
 
@@ -134,7 +135,16 @@ def _parts_of(statement: ast.stmt) -> ast.expr | None:
     return next(divided, None) if takes and not any(isinstance(side, ast.Constant) for side in sides) else None
 
 
-def _computes(statement: ast.stmt) -> bool:
-    """True if it assigns what a call made of something: not `line = line.strip()`."""
+def _names_of_sample(loop: ast.For) -> set[str]:
+    """The loop's own names, and those assigned of them."""
+    names = names_in(loop.target)
+    for statement in loop.body:
+        if isinstance(statement, ast.Assign) and names_in(statement.value) & names:
+            names |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _computes(statement: ast.stmt, of_sample: Set[str]) -> bool:
+    """True if it assigns what a call made of the sample: neither `line = line.strip()`, nor a place drawn for it in a buffer."""
     value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
-    return isinstance(value, ast.Call) and bool(value.args)
+    return isinstance(value, ast.Call) and any(names_in(each) & of_sample for each in value.args)

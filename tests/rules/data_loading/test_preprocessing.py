@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -52,6 +54,32 @@ def crowded(*, cpu: float = 0.9, workers: int = 2, others: float = 0.0, **more: 
 def test_ranks_wait_for_cores_that_their_own_workers_keep_busy() -> None:
     assert crowding_by_workers(crowded(), 0.2) == pytest.approx({0: 0.2, 1: 0.4})
     assert crowd_s(crowded(), 0.2) == pytest.approx(0.2), "half of the ranks wait for so long"
+
+
+@pytest.mark.parametrize(
+    ("threads", "waiting", "seconds"),
+    [
+        (1.0, 0.9, 0.2),
+        (2.0, 0.6, 0.2 + 0.75 * 0.4),
+        (2.0, 0.1, 0.2),
+        (5.0, 1.0, 0.2 + 0.75 * 0.8 / 4),
+    ],
+    ids=["one thread", "two threads", "less than the training thread alone", "the mean of several"],
+)
+def test_a_parallel_region_ends_with_its_last_thread(threads: float, waiting: float, seconds: float) -> None:
+    """Rank 0 waits 0.2 s of a step itself, and with all of its threads so many seconds."""
+    a = crowded(**{"threads.intra_op": {0: threads, 1: threads}, "threads.waiting": {0: waiting, 1: waiting}})
+    assert crowding_by_workers(a, 0.2)[0] == pytest.approx(seconds)
+    assert crowd_s(a, 0.2) == pytest.approx(0.2), "a finding begins at the training thread's own wait"
+
+
+@pytest.mark.parametrize(("threads", "left"), [(1.0, 0.9), (2.0, 0.8)], ids=["one", "two spin for each other"])
+def test_the_cpu_time_that_is_left_leaves_out_spinning_threads(threads: float, left: float) -> None:
+    """Of 4 s of CPU time on 4 cores, 0.4 s are the workers'; at most all of the wait goes, 0.4 s with two threads."""
+    a = crowded(**{"threads.intra_op": {0: threads, 1: threads}, "threads.waiting": {0: 0.4, 1: 0.4}})
+    assert a.model is not None
+    a = replace(a, model=replace(a.model, job_cpu_s=4.0, allowed_cores=4.0))
+    assert step_with_less_work(a, {0: 0.2, 1: 0.2}, 1.0, 0.4) == pytest.approx(left)
 
 
 def test_neighbours_take_their_share_of_the_wait() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from input_rule_cases import CROWDED_LINES
 from rn50_advisor.advisor.model.analysis import Analysis, StreamSplit
 from rn50_advisor.advisor.model.findings import Where
 from rule_cases import SCRIPT, job, loader, on_both_ranks, rank
@@ -24,16 +25,28 @@ def own(*, of_ranks: bool = True, of_workers: bool = False) -> dict[str, StreamS
 OWN = own()
 
 
-def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, workers: int = 1, **more: Any) -> Analysis:
+def dat023(
+    wait: float = 0.4,
+    *,
+    data: str = SHARD,
+    ranks: int = 2,
+    workers: int = 1,
+    crowd: float = 0.0,
+    job_cores: float = 4.0,
+    **more: Any,
+) -> Analysis:
     """Ranks with workers that make batches of a stream."""
     values: dict[str, Any] = {
         "fetch.cpu_share": on_both_ranks(0.9),
         "fetch.wall_s": on_both_ranks(1.0),
         "loader.workers": on_both_ranks(1),
         "loader.busy_share": on_both_ranks(1.0),
+        "step.run_delay_s": on_both_ranks(crowd),
+        "step.batches": on_both_ranks(1.0),
     }
     own = {n: rank(input_wait=wait) for n in range(ranks)}
     values = {name: {n: each[n] for n in own} for name, each in values.items()}
+    values |= {"cpu.job_cores": job_cores, "cpu.other_cores": 0.0}
     loaders = tuple(replace(loader(n, workers), dataset={"class": data, "length": None}) for n in own)
     return job(own, values=values, loaders=loaders, **more)
 
@@ -41,7 +54,7 @@ def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, workers: int
 TABLE = Table(
     "DAT023",
     dat023,
-    lines={"input_wait": ({"wait": 0.05}, {"wait": 0.0499})},
+    lines={"input_wait": ({"wait": 0.05}, {"wait": 0.0499}), **CROWDED_LINES},
     false_alarms={
         "no wait for batches": {"wait": 0.0},
         "a data set of the user's own": {"data": "train.Stream"},
@@ -83,3 +96,10 @@ def test_a_data_set_that_divides_what_it_has_processed(split: dict[str, StreamSp
     finding = found("DAT023", dat023(data="train.Stream", stream_splits=split, ranks=ranks, workers=3))
     assert title in finding.title and finding.fixes[0].where == Where("/job/stream.py", 9)
     assert "islice" in finding.fixes[0].change and "files[" in finding.fixes[1].change
+
+
+def test_where_workers_hold_the_cores_the_wait_for_cores_goes_with_half_of_their_work() -> None:
+    ready = found("DAT023", dat023(0.0, crowd=0.4)).saving
+    assert ready is not None and ready.speedup == pytest.approx((1 / (1 - 0.4 / 4), 1 / (1 - 0.4 / 2)))
+    both, waiting = (found("DAT023", dat023(0.3, crowd=crowd)).saving for crowd in (0.4, 0.0))
+    assert both is not None and waiting is not None and both.speedup[1] > waiting.speedup[1]

@@ -59,6 +59,11 @@ LATE = {
         "for i, line in enumerate(self.lines):\n    row = self.encode(line)\n    if i % world == rank:\n        yield row",
         (True, False),
     ),
+    "through a buffer that shuffles": (
+        "for i, row in enumerate(self.read()):\n    if i % num_workers != part:\n        continue\n    at = rnd.randrange(self.size)\n"
+        "    yield buffer[at]\n    buffer[at] = row",
+        (False, True),
+    ),
     "a mapped stream": (
         "for i, row in enumerate(map(self.encode, self.lines)):\n    if i % world == rank:\n        yield row",
         (True, False),
@@ -80,6 +85,7 @@ def test_divided_after_processing(text: str, of: tuple[bool, bool], reads: str) 
         "for i, line in enumerate(self.lines):\n    if i % world == rank:\n        yield self.encode(line)",
         "for i, line in enumerate(self.lines):\n    if i % world != rank:\n        continue\n    row = self.encode(line)\n    yield row",
         "for line in islice(self.lines, rank, None, world):\n    yield self.encode(line)",
+        "for i in range(100):\n    path = self.paths[i]\n    if i % world != rank:\n        continue\n    row = read(path)\n    yield row",
         "for i, row in enumerate(self.read()):\n    if i % world == rank:\n        yield self.encode(row)",
         "for i, row in enumerate(self.read()):\n    if i % self.every == 0:\n        yield row",  # thinned out
         "for i, row in enumerate(self.read()):\n    if i > world:\n        yield row",

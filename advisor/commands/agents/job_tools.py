@@ -145,6 +145,7 @@ class JobDesk:
             f"{trial.rule} {trial.knob}: {trial_words.OUTCOME_WORDS[trial.outcome][1]}"
             + (f" {trial_words.measured(trial.measured)}" if trial.measured else "")
             for trial in tried.trials
+            if trial is not tried.best
         ]
         words = paragraph(
             trial_words.headline(tried), "; ".join(told), trial_words.speed(tried), trial_words.together(tried)

@@ -1,4 +1,4 @@
-"""The table of the tools that read, and those about several runs, rules and the machine. They start no job and write nothing."""
+"""The table of the tools that read, and those about several runs, rules and the machine. They start no job and change no run."""
 
 from __future__ import annotations
 

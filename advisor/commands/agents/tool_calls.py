@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.model.visible_text import in_lines
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.model.wording.quantities import shorten
 from rn50_advisor.advisor.report.inert_text import one_line
@@ -78,7 +79,7 @@ def call(tool: Tool, arguments: Mapping[str, Any], stop: Event) -> ToolAnswer:
         answer = failure(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
     except Exception as error:  # noqa: BLE001 - the wall: the server outlives a call that fails
         answer = failure(f"{type(error).__name__}: {error}", "this is a bug in rn50-advisor")
-    return answer if answer.document is None else replace(answer, document=bounded(_encodable(answer.document)))
+    return answer if answer.document is None else replace(answer, document=bounded(_readable(answer.document)))
 
 
 def failure(message: str, hint: str = "", document: dict[str, Any] | None = None) -> ToolAnswer:
@@ -103,13 +104,13 @@ def bounded(document: dict[str, Any], limit: int = DOCUMENT_CHARS) -> dict[str, 
     return {"shortened": True, "keys": sorted(document)[: _CUTS[-1][1]]}
 
 
-def _encodable(value: Any) -> Any:
-    """Bytes of file names and arguments that are no UTF-8 become question marks."""
+def _readable(value: Any) -> Any:
+    """Without escape sequences, hidden characters and bytes that are no UTF-8; a diff still applies to a file of either line ending."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return "\r\n".join(map(in_lines, value.split("\r\n")))
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _cut(value: Any, characters: int, items: int) -> Any:

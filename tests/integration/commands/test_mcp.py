@@ -58,8 +58,15 @@ class Bare:
     """A client that sends lines, for what no proper client sends."""
 
     def __init__(self, cwd: Path, *options: str) -> None:
+        temporary = cwd / "temporary"  # a server that is killed leaves its folder to the next one
+        temporary.mkdir()
         self.process = subprocess.Popen(
-            [*PROGRAM, *options], cwd=cwd, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*PROGRAM, *options],
+            cwd=cwd,
+            env=environment(TMPDIR=str(temporary)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def send(self, line: str) -> None:
@@ -199,9 +206,7 @@ def test_when_the_client_goes_its_job_is_interrupted_and_the_server_ends(bare: A
     assert (tmp_path / "interrupted").read_text() == "by SIGINT"
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     (run,) = (tmp_path / "runs").iterdir()
-    report = subprocess.run(
-        [sys.executable, "-m", "rn50_advisor", "report", str(run), "--format", "json"], capture_output=True, check=True
-    )
+    report = subprocess.run([*PROGRAM[:-1], "report", str(run), "--format", "json"], capture_output=True, check=True)
     assert json.loads(report.stdout)["job"]["exit_code"] == 5
 
 
@@ -230,3 +235,24 @@ def test_a_server_that_is_killed_interrupts_its_job(bare: Any, tmp_path: Path, n
     assert server.process.wait(TIMEOUT_S) == 128 + number
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     assert (tmp_path / "interrupted").exists()
+
+
+def test_a_job_outlives_a_server_that_nothing_could_warn(bare: Any, tmp_path: Path) -> None:
+    server = bare("--allow-run")
+    server.greet()
+    server.request("tools/call", job_call(tmp_path), number=2)
+    processes = started(server, tmp_path)
+    launcher = next(process for process in processes if process.ppid() == server.process.pid and leads(process))
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait(TIMEOUT_S)
+    assert launcher.is_running()
+    os.killpg(launcher.pid, signal.SIGINT)
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    (run,) = (tmp_path / "runs").iterdir()
+    report = subprocess.run([*PROGRAM[:-1], "report", str(run), "--format", "json"], capture_output=True, check=True)
+    assert json.loads(report.stdout)["job"]["exit_code"] == 5, "it could still print, and ended as it wanted"
+
+
+def leads(process: psutil.Process) -> bool:
+    """True for the launcher: the relay of the output has no children."""
+    return bool(process.children())

@@ -141,10 +141,12 @@ def test_what_is_tried_is_a_run_and_never_an_option(played: type[PlayedJob], tmp
 
 def test_what_was_tried_is_told_with_its_gain_and_without_secrets(played: type[PlayedJob]) -> None:
     trial = Trial("DAT003", "Loading", "DataLoader.num_workers=2", "faster", measured=MeasuredSpeedup(1.5, 1.4, 1.6, 4))
-    tried = Tried((trial,), ("python", "train.py", f"--token={SECRET}"), 40.0)
+    other = Trial("H2D001", "Copies", "DataLoader.pin_memory=True", "refused", "no GPU")
+    tried = Tried((trial, other), ("python", "train.py", f"--token={SECRET}"), 40.0)
     played.writes = json.dumps(tried.as_json())
     answer = asked(JobDesk(Shelf(Path("runs"))), "try", command=f"python train.py --token={SECRET}")
     assert answer.text.startswith("1.50× as fast (1.40–1.60×) with DataLoader.num_workers=2 (DAT003). ")
+    assert "H2D001 DataLoader.pin_memory=True: not tried" in answer.text and answer.text.count("(1.40–1.60×)") == 1
     assert answer.document is not None and answer.document["schema"] == "rn50-advisor/try/1"
     assert SECRET not in json.dumps(answer.document) and SECRET not in answer.text
 

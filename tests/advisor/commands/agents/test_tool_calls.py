@@ -107,9 +107,12 @@ def test_a_diff_of_usual_length_is_never_cut_in_its_middle() -> None:
     assert cut["diff"] == diff and cut["rows"][-1] == "800 more"
 
 
-def test_an_answer_can_be_encoded_whatever_bytes_the_job_had() -> None:
-    answer = answered({"upto": 1}, lambda taken, _: ToolAnswer("a", {"argv": ["\udcff", {"\udcfe": 1}]}))
-    assert json.dumps(answer.document, ensure_ascii=False).encode() == b'{"argv": ["?", {"?": 1}]}'
+def test_an_answer_holds_no_hidden_text_and_can_be_encoded_whatever_the_job_had() -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    document = {"argv": ["\udcff", f"name{hidden}", "\x1b[31mred"], "diff": "-\told\r\n+\tnew\r\n"}
+    answer = answered({"upto": 1}, lambda taken, _: ToolAnswer("a", document))
+    assert answer.document == {"argv": ["\ufffd", "name", "red"], "diff": "-\told\r\n+\tnew\r\n"}
+    assert json.dumps(answer.document, ensure_ascii=False).encode()
 
 
 def test_a_paragraph_is_one_line_of_sentences() -> None:

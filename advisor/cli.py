@@ -58,6 +58,7 @@ COMMANDS = {
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules, all or of one family."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
+    "schema": ("schemas.printed_schema", "Print the JSON Schema of a report, a comparison or another JSON document."),
     "bundle": ("bundle", "Pack a run into one file to share."),
     "demo": ("demo.demo", "Show the screen with a recorded job: no PyTorch needed, nothing is trained."),
     "completion": ("completion", "Print a script that completes our commands in bash, zsh or fish."),

@@ -12,9 +12,12 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from rn50_advisor.advisor import report
 
 ROOT = Path(__file__).resolve().parents[1]
 SESSION_VARIABLE = "RN50_TEST_SESSION"  # inherited by everything a test starts, also by what outlives its parent
@@ -27,6 +30,24 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def json_fits_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test of this process writes as JSON is held against the published schema of its contract."""
+    if importlib.util.find_spec("jsonschema") is None:
+        return
+    from published_schemas import by_contract, misfits
+
+    written = report._json
+
+    def checked(document: dict[str, Any]) -> str:
+        text = written(document)
+        wrong = misfits(text) if document.get("schema") in by_contract() else []
+        assert not wrong, f"it does not fit what `rn50-advisor schema` says: {wrong[:5]}"
+        return text
+
+    monkeypatch.setattr(report, "_json", checked)
 
 
 @pytest.hookimpl(wrapper=True)

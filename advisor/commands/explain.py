@@ -8,12 +8,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from rn50_advisor.advisor.commands.completion import FAMILIES, complete_family, complete_rule
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.findings import Severity
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.model.wording.quantities import metric_list
 from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
@@ -25,6 +26,16 @@ _BY_COST = "by cost"
 _SEVERITY_WIDTH = len("critical–medium") + 2
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
 _CODE = re.compile(r"(`+)(.+?)\1")
+
+
+class RuleListing(TypedDict):
+    """A rule in the list for programs. `severities`: empty if they follow from the cost; `needs`: names of measurements."""
+
+    id: str
+    name: str
+    family: str
+    severities: list[Severity]
+    needs: list[str]
 
 
 @click.command
@@ -76,8 +87,14 @@ def rules(*, family: str | None, named: str | None, needs: bool, calibration: bo
     if calibration:
         show_calibration(every if family or named else None, as_json=as_json)
     elif as_json:
-        rows = [
-            {"id": r.id, "name": r.name, "family": _letters(r), "severities": r.severities, "needs": sorted(r.needs)}
+        rows: list[RuleListing] = [
+            {
+                "id": r.id,
+                "name": r.name,
+                "family": _letters(r),
+                "severities": list(r.severities),
+                "needs": sorted(r.needs),
+            }
             for r in every
         ]
         click.echo(json.dumps(rows, indent=2))

@@ -289,7 +289,7 @@ def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
 
 
 # Internal fields of the engine, which are not part of the contract.
-_INTERNAL: Mapping[type, tuple[str, ...]] = {
+INTERNAL: Mapping[type, tuple[str, ...]] = {
     Finding: ("fatal", "urgent", "circumstances"),
     Evidence: ("form", "gpu"),
     Fix: ("call", "options", "typed", "gpus"),
@@ -300,7 +300,7 @@ _INTERNAL: Mapping[type, tuple[str, ...]] = {
 
 def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        left_out = _INTERNAL.get(type(value), ())
+        left_out = INTERNAL.get(type(value), ())
         return {f.name: plain_values(getattr(value, f.name)) for f in fields(value) if f.name not in left_out}
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}

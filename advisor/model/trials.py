@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 SCHEMA = "rn50-advisor/try/1"
 NO_GAIN = 0.02  # an interval within this of 1.00 says that a fix brings nothing: runs of one job differ by more
@@ -189,6 +189,19 @@ class PastTrial:
         return self.predicted.lo <= self.measured.speedup <= self.predicted.hi
 
 
+class RuleRecordDocument(TypedDict):
+    """How well a rule has foretold its gains. `error`: median of measured over likely speed-up; null where none was likely."""
+
+    rule: str
+    tried: int
+    faster: int
+    no_gain: int
+    undecided: int
+    compared: int
+    inside: int
+    error: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
     """How well a rule has foretold its gains. `error`: median of measured over likely speed-up; None where none was likely."""
@@ -205,7 +218,7 @@ class RuleRecord:
     def tried(self) -> int:
         return self.faster + self.no_gain + self.undecided
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> RuleRecordDocument:
         return {
             "rule": self.rule,
             "tried": self.tried,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from rn50_advisor.advisor.model.efficiency import efficiency
 from rn50_advisor.advisor.model.errors import UsageError
@@ -22,6 +22,49 @@ _MODULES = {"text": "text", "md": "markdown", "html": "html"}
 DATA_LIMIT = 150_000  # characters of JSON that a page holds
 
 
+class _Score(TypedDict):
+    """The training efficiency score, 0 to 100; null with the reason in `unknown`."""
+
+    score: int | None
+    unknown: str | None
+
+
+class ReportScore(_Score, total=False):
+    """The training efficiency score, 0 to 100; null with the reason in `unknown`. Seconds are per step, and there if the score is."""
+
+    useful_s: float
+    step_s: float
+    lost_to: str | None
+
+
+class ReportTimeLost(TypedDict):
+    """Seconds that the verdict's finding has cost so far, of those that the run took; null with the reason in `unknown`."""
+
+    seconds: float | None
+    of_s: float
+    gpu_hours: float | None
+    rule: str | None
+    unknown: str | None
+
+
+class ReportOpportunity(TypedDict):
+    """What a finding's fix saves. `finding`: its index among the findings."""
+
+    rule: str
+    finding: int
+    saved_s_per_step: float
+    saved_s: list[float]
+    gpu_hours: list[float] | None
+
+
+class BesideReport(TypedDict):
+    """What a report's JSON has beside the report's own fields."""
+
+    efficiency: ReportScore
+    time_lost: ReportTimeLost
+    opportunities: list[ReportOpportunity]
+
+
 class Result(Protocol):
     """The result of a command: a contract for programs, with keys always in the same order."""
 
@@ -36,22 +79,22 @@ def render(report: Report, format: str) -> str:
 def as_json(report: Report) -> dict[str, Any]:
     """The report with its training efficiency score, the time lost and what each fix saves; null, and the reason, where not known."""
     found = efficiency(report)
-    score: dict[str, Any] = {"score": found.score, "unknown": found.unknown or None}
+    score: ReportScore = {"score": found.score, "unknown": found.unknown or None}
     if found.score is not None:
         score |= {"useful_s": found.useful_s, "step_s": found.step_s, "lost_to": found.lost_to or None}
     lost = time_lost(report)
-    time = {
+    time: ReportTimeLost = {
         "seconds": lost.lost_s,
         "of_s": lost.run_s,
         "gpu_hours": lost.gpu_hours,
         "rule": lost.rule or None,
         "unknown": lost.unknown or None,
     }
-    beside = {"efficiency": score, "time_lost": time, "opportunities": _opportunities(report)}
+    beside: BesideReport = {"efficiency": score, "time_lost": time, "opportunities": _opportunities(report)}
     return {**report.as_json(), **plain_values(beside)}
 
 
-def _opportunities(report: Report) -> list[dict[str, Any]]:
+def _opportunities(report: Report) -> list[ReportOpportunity]:
     """As the HTML report orders them. `finding`: its index among the findings."""
     return [
         {

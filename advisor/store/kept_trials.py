@@ -77,6 +77,12 @@ class _Document(TypedDict):
     run: _Run | None
 
 
+class TriedDocument(_Document):
+    """All trials of one call, as `try` prints them. `best`: the rule of the fix with the largest gain."""
+
+    best: str | None
+
+
 class UnreadableTrials(Exception):
     """Says in words what is wrong with the file."""
 

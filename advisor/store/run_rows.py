@@ -31,6 +31,13 @@ class RunRow:
     size_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RunRowDocument(RunRow):
+    """A run in the list for programs. `started`: `2026-11-30T12:00:00+00:00`."""
+
+    started: str | None = None
+
+
 def row_of(folder: Path) -> RunRow:
     """Reads what is stored of a run, and analyses nothing."""
     size = _size_bytes(folder)
@@ -65,7 +72,7 @@ def _is_recorded(folder: Path) -> bool:
 def as_json(row: RunRow) -> dict[str, Any]:
     started = row.started_unix_s
     when = None if started is None else datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds")
-    return {**asdict(row), "started": when}
+    return asdict(RunRowDocument(**asdict(row), started=when))
 
 
 def _judged(folder: Path, summary: RunSummary, size_bytes: int) -> RunRow:

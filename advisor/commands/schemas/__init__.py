@@ -1,0 +1,1 @@
+"""Publishes the JSON Schemas of what the commands print for programs."""

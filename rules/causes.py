@@ -31,6 +31,7 @@ from rn50_advisor.rules.conditions import (
     ONLY_MEMORY_IS_SHORT,
     OTHERS_HOLD_AS_LONG,
     OTHERS_USE_THE_DISK,
+    SLOWS_EACH_CALL,
     SLOWS_THE_WIRE,
     SOUND_PATH,
     STALLS_ASLEEP,
@@ -105,6 +106,8 @@ SLOW_COMPUTING = (
     "CMP022",
     "CMP023",
 )
+# Time that is made of many short calls.
+MANY_CALLS = ("CMP014", "CMP017", "CMP027", "CMP029", "CPU006", "DAT007", "LOP010", "LOP012", "LOP013")
 COPIES = ("H2D001", "H2D002", "H2D003")
 
 CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
@@ -197,6 +200,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP007",), ("COM002",)),
         Cause(("CMP007",), ("COM001",), SLOWS_THE_WIRE),
         Cause(("CMP010", "CMP012", "CMP018"), LATE_RANK, ON_SOME_RANKS),
+        # what these cost is mostly the tool
+        Cause(("CMP010",), MANY_CALLS, SLOWS_EACH_CALL),
         # a fused optimizer is hardly faster with denormal numbers: 22 ms instead of 24, without them 1.0 instead of 3.2
         Cause(("CMP018",), ("CMP014",)),
         # sparse gradients have no fused form, and without the table there is little left to fuse

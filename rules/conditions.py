@@ -127,6 +127,7 @@ HUNG_BEFORE = _of_job(
 )
 
 ENDED_A_RANK = _noted("ended a rank", "a rank died of the hang")
+SLOWS_EACH_CALL = _noted("slows each call", "the tool works at each call of Python, allocation or operator")
 BETTER_THAN_WORKERS = _noted("better than workers", "cheaper batches are clearly better than more workers")
 HELD_BY_SETTINGS = _noted("held by settings", "the job's own settings delay the gradients")
 COPIES_SETTLED = _noted("copies settled", "workers hold copies of Python objects and grow no more")

@@ -78,6 +78,7 @@ ComposedForm = Literal[
     "distances",
     "cross entropy of one-hot targets",
     "product with one-hot rows",
+    "layer on one-hot rows",
     "sorted prefix",
     "repeated index",
     "smoothed targets",

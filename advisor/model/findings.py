@@ -21,6 +21,7 @@ Circumstance = Literal[
     "held by settings",
     "input grew",
     "others hold as long",
+    "slows each call",
 ]
 Effort = Literal["one line", "small change", "larger change", "outside the code"]
 # Share by which two runs of the same job differ on a quiet machine. Of 317 measured speed-ups, 246 lay inside intervals without it and

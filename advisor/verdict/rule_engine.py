@@ -100,7 +100,10 @@ def _with_likely_gain(finding: Finding) -> Finding:
 
 
 def link(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> tuple[Finding, ...]:
-    """Sorts findings: fatal and urgent roots first, then roots by seconds lost, each followed by the findings it explains."""
+    """Sorts findings: fatal and urgent roots first, then roots by seconds lost, each followed by the findings it explains.
+
+    A root of unknown cost has that of the costliest finding it explains.
+    """
     cause: dict[str, str] = {}
     # cheapest first, so that in a cycle of rules that explain each other the most expensive one remains as the root
     for finding in sorted(findings, key=_cost):
@@ -126,13 +129,16 @@ def link(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) 
         for finding in findings
     ]
     by_rule = {finding.rule: finding for finding in linked}
+    costs: dict[str, float] = {}
+    for finding in linked:
+        costs[roots[finding.rule]] = max(costs.get(roots[finding.rule], 0.0), finding.seconds_per_step)
 
     def place(finding: Finding) -> tuple[bool, bool, float, str, bool, float]:
         root = by_rule[roots[finding.rule]]
         return (
             not root.fatal,
             not root.urgent,
-            -root.seconds_per_step,
+            -(root.seconds_per_step or costs[root.rule]),
             root.rule,
             finding is not root,
             -finding.seconds_per_step,

@@ -36,6 +36,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _LINE_SAMPLES_MIN = 10
 _FIXES_MAX = 3
+_UNSEEN = 0.5  # of a form's part of the backward pass at worst, where its nodes are not timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class _Form:
     change: str
     saved: tuple[float, float]
     backward: float
+    elementwise: bool = True  # its nodes are among those that were timed
 
 
 _NORM = "the standard deviation by std() divides by n - 1, torch's operation by n"
@@ -108,7 +110,18 @@ _FORMS: Mapping[ComposedForm, _Form] = {
         0.4,
     ),
     "product with one-hot rows": _Form(
-        "F.embedding instead of a product with one-hot rows", "F.embedding(indices, weight)", (1.0, 0.7), 0.6
+        "F.embedding instead of a product with one-hot rows",
+        "F.embedding(indices, weight)",
+        (1.0, 0.7),
+        0.6,
+        elementwise=False,
+    ),
+    "layer on one-hot rows": _Form(
+        "nn.Embedding instead of a linear layer on one-hot rows",
+        "nn.Embedding(classes, width), called with the indices; its weight is the layer's, transposed, and a bias is added apart",
+        (1.0, 0.7),
+        0.6,
+        elementwise=False,
     ),
     "sorted prefix": _Form(
         "topk instead of a whole sort", "x.topk(k, largest=...) for k much smaller than the dimension", (1.0, 0.4), 0.1
@@ -185,10 +198,13 @@ def _without(
     spared: dict[tuple[int, str], float] = {}
     for rank, seconds in spent.items():
         parts = [(_FORMS[line.form], seconds * line.samples / samples) for line in lines]
-        nodes = sum(form.backward * part for form, part in parts)
-        seen = min(1.0, backward.get(rank, nodes if hopeful else 0.0) / max(nodes, 1e-12))
+        nodes = sum(form.backward * part for form, part in parts if form.elementwise)
+        timed = min(1.0, backward.get(rank, nodes if hopeful else 0.0) / max(nodes, 1e-12))
+        seen = {True: timed, False: 1.0 if hopeful else _UNSEEN}
         spared[rank, "forward"] = sum(form.saved[not hopeful] * part for form, part in parts)
-        spared[rank, "backward"] = sum(form.saved[not hopeful] * seen * form.backward * part for form, part in parts)
+        spared[rank, "backward"] = sum(
+            form.saved[not hopeful] * seen[form.elementwise] * form.backward * part for form, part in parts
+        )
     return step_sparing(a, spared, hopeful=hopeful)
 
 

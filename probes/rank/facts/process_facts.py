@@ -14,6 +14,14 @@ from .. import rank_ring_folder
 from ..layout import COMPILATIONS_MAX
 from ..side_files import FACTS
 
+try:
+    from _tracemalloc import is_tracing as is_tracing_memory  # the module without Python's part, which imports others
+except ImportError:  # an interpreter that has none
+
+    def is_tracing_memory() -> bool:
+        return False
+
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -276,6 +284,8 @@ def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
         found += [] if profiled_by_us else ["profiler"]
     elif sys.gettrace() is not None or sys.getprofile() is not None or _monitored():
         found.append("tracer")  # torch's profiler installs a tracer, too
+    if is_tracing_memory():
+        found.append("tracemalloc")
     for name, values in _AID_VARIABLES.items():
         value = os.environ.get(name)
         if value and (values is None or value.upper() in values):

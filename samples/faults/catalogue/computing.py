@@ -243,6 +243,14 @@ SCENARIOS = (
         fixed=("--steps=3000", "--whole"),
     ),
     fault(
+        "layer-on-one-hot-rows",
+        "CMP026",
+        composed("--of=tokens", "--steps=500", "--codes=2000", "--width=64", "--batch=64"),
+        line="functional.one_hot(ids",
+        says="nn.Embedding",
+        fixed=("--steps=1500", "--whole"),
+    ),
+    fault(
         "few-distances-by-broadcasting",
         "CMP026",
         composed("--of=codes", "--steps=2500", "--codes=4", "--width=256"),

@@ -11,6 +11,9 @@ between = Job("faults/jobs/loop/between_steps.py", ("--out={out}",), ranks=2, st
 validating = Job("faults/jobs/ranks/validating.py", ranks=2, start="one by one")
 before_update = Job("faults/jobs/loop/before_update.py", ("--out={out}",), start="one by one")
 slicing = Job(SLICING, ("--out={out}",))
+many_layers = Job(
+    "faults/jobs/compute/perceptron.py", ("--batch=16", "--width=64", "--layers=60", "--steps=600", "--optimizer=AdamW")
+)
 averages = Job("faults/jobs/loop/averages.py")
 
 
@@ -38,6 +41,13 @@ SCENARIOS = (
         "CMP010",
         between("--anomaly=30", *ALONE[:1], "--steps=150", ranks=0),
         strength="just below",
+    ),
+    fault(
+        "allocations-traced",
+        "CMP010",
+        many_layers("--traced=10"),
+        fixed=many_layers("--steps=2000"),
+        noted=("CMP014",),
     ),
     seeded(
         "checkpoints",

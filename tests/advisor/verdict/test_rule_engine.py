@@ -141,6 +141,14 @@ def test_roots_come_by_what_they_cost_each_followed_by_what_it_explains() -> Non
     assert [f.rule for f in found.findings] == ["CPU001", "CMP007", "COM002", "LOP002"]
 
 
+def test_a_root_of_unknown_cost_has_that_of_what_it_explains() -> None:
+    unknown = finding("A", 0.0, severity="medium")
+    costly, other = finding("B", 0.4), finding("C", 0.2)
+    explained = judged(unknown, costly, other, explains={"A": ("B",)})
+    assert [f.rule for f in explained.findings] == ["A", "B", "C"] and explained.verdict.rule == "A"
+    assert judged(unknown, costly, other).verdict.rule == "B"
+
+
 def test_what_ends_the_job_within_minutes_comes_before_what_costs_time() -> None:
     soon = finding("MEM002", 0.0, urgent=True, severity="critical")
     judgement = judged(finding("DAT003", 0.7), soon)

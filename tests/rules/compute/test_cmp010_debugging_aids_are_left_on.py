@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.rules.causes import is_cause
 from rule_cases import job, rank
 from rule_runs import found
 from rule_table import Table
@@ -42,7 +44,10 @@ TABLE = Table(
         "an unknown aid": {"on": {"another": 10}, "rank_1": 0},
     },
     severities=(({}, "medium"), ({"on": {"TORCH_DISTRIBUTED_DEBUG": 10}, "rank_1": 0}, "low")),
-    also_fires={"launches that wait": {"on": {"CUDA_LAUNCH_BLOCKING": 10}, "rank_1": 0}},
+    also_fires={
+        "a trace of allocations": {"on": {"tracemalloc": 10}, "rank_1": 0},
+        "launches that wait": {"on": {"CUDA_LAUNCH_BLOCKING": 10}, "rank_1": 0},
+    },
 )
 
 
@@ -76,3 +81,15 @@ def test_without_the_number_of_operations_and_on_gpus_its_cost_is_not_known() ->
     for finding in (priced(None), found("CMP010", cmp010())):
         assert finding.saving is None and finding.seconds_per_step == 0.0
         assert "does not show its cost" in finding.evidence[0].note and "compare" in finding.fixes[0].change
+
+
+@pytest.mark.parametrize(
+    ("aid", "each"),
+    [("tracer", True), ("tracemalloc", True), ("profiler", True), ("anomaly detection", False), ("NCCL_DEBUG", False)],
+)
+def test_what_works_at_each_call_explains_the_time_of_many_calls(aid: str, each: bool) -> None:
+    finding = found("CMP010", cmp010({aid: 10}, rank_1=0))
+    assert ("slows each call" in finding.circumstances) is each
+    unfused, slow_loading = (replace(finding, rule=rule) for rule in ("CMP014", "DAT001"))
+    assert is_cause(cmp010(), finding, unfused) is each
+    assert not is_cause(cmp010(), finding, slow_loading)

@@ -89,3 +89,11 @@ def test_a_librarys_operation_is_chosen_by_its_option() -> None:
     line = ComposedLines(SCRIPT, 57, "forward", "gelu_new", 80, {"file": "/job/model.py", "line": 12})
     fix = found("CMP026", cmp026(composed_lines=(line,))).fixes[0]
     assert fix.where == Where("/job/model.py", 12) and 'activation_function="gelu_pytorch_tanh"' in fix.change
+
+
+@pytest.mark.parametrize("form", ["product with one-hot rows", "layer on one-hot rows"])
+def test_a_product_s_part_of_the_backward_pass_is_not_among_the_elementwise_nodes(form: ComposedForm) -> None:
+    """0.2 s a step: at best the whole of it and 0.6 as much behind it, at worst 0.7 of it and of half of that."""
+    saving = found("CMP026", cmp026(0.2, form=form, elementary=0.0)).saving
+    assert saving is not None
+    assert saving.seconds_per_step == pytest.approx((0.7 * (0.2 + 0.06), 0.2 + 0.12))

@@ -7,7 +7,7 @@ covariance of which the source gives only the diagonal. On a GPU the host's samp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
@@ -34,6 +34,8 @@ _MULTIVARIATE = "/torch/distributions/multivariate_normal.py"
 # transformers' `gelu_new`, the default of GPT-2, is composed; its `gelu_pytorch_tanh` is torch's operation of the same values.
 _ACTIVATIONS, _NEW_GELU = "/transformers/activations.py", "NewGELUActivation."
 _WITH_MODULE: ComposedForm = "smoothed targets"  # their divergence may be an nn.KLDivLoss
+_OF_A_LAYER: ComposedForm = "layer on one-hot rows"
+_LINEAR, _MODULES = "/torch/nn/modules/linear.py", "/torch/nn/modules/"
 _LINES_MAX = 5
 
 
@@ -76,9 +78,16 @@ def _composed(row: SeenStack, sources: tuple[Source, ...]) -> tuple[CodeLine, Co
     if form is not None:
         return place, form
     found = composed_at(sources, user["file"], user["line"])
-    if found is None or (any(calls_model(frame) for frame in below) and found.form != _WITH_MODULE):
-        return None  # a layer that is called on such a line
+    if found is None or not _belongs(below, found.form):
+        return None
     return (user["file"], found.first, user["function"]), found.form
+
+
+def _belongs(below: Sequence[StackFrame], form: ComposedForm) -> bool:
+    """False for a layer that is called on a line of this form, but is no part of it."""
+    if form == _OF_A_LAYER:
+        return all(_LINEAR in frame["file"] or calls_model(frame) for frame in below if _MODULES in frame["file"])
+    return form == _WITH_MODULE or not any(calls_model(frame) for frame in below)
 
 
 def _form_of(frame: StackFrame) -> ComposedForm | None:

@@ -13,6 +13,20 @@ from rn50_advisor.advisor.model.analysis import ComposedForm
 SORTS = ("sort", "argsort")
 _GELU_CUBED = 0.044715  # Hendrycks and Gimpel 2016, the approximation by tanh
 _ALONG = re.compile(r"gather|scatter(?:_add|_reduce)?_?")
+_VIEWS = (
+    "float",
+    "half",
+    "bfloat16",
+    "to",
+    "type",
+    "type_as",
+    "contiguous",
+    "view",
+    "reshape",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+)
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
@@ -179,14 +193,25 @@ def _is_one_hot_loss(node: ast.AST) -> bool:
 
 def _is_one_hot_product(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        rows: ast.AST = node.left
-    elif isinstance(node, ast.Call) and name_of(node) in ("matmul", "mm"):
-        rows = operands_of(node)[0]
-    else:
-        return False
-    while name_of(rows) in ("float", "to", "type", "type_as", "contiguous"):
-        rows = operands_of(rows)[0]  # type: ignore[arg-type]
-    return name_of(rows) == "one_hot"
+        return _is_one_hot(node.left)
+    return (
+        isinstance(node, ast.Call)
+        and name_of(node) in ("matmul", "mm", "linear")
+        and any(map(_is_one_hot, operands_of(node)[:1]))
+    )
+
+
+def _is_one_hot_layer(node: ast.AST) -> bool:
+    """`self.project(F.one_hot(x, n).float())`; which layer it is, stacks tell."""
+    called_alone = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+    return called_alone and name_of(node) not in _VIEWS and _is_one_hot(node.args[0])
+
+
+def _is_one_hot(node: ast.AST) -> bool:
+    """True for `one_hot(x, n)` and `eye(n)[x]` in any type."""
+    while name_of(node) in _VIEWS:
+        node = operands_of(node)[0]  # type: ignore[arg-type]
+    return name_of(node) == "one_hot" or (isinstance(node, ast.Subscript) and name_of(node.value) == "eye")
 
 
 def _is_sorted_prefix(node: ast.AST) -> bool:
@@ -219,6 +244,7 @@ FORMS: Mapping[ComposedForm, Callable[[ast.AST], bool]] = {
     "distances": _is_distance,
     "cross entropy of one-hot targets": _is_one_hot_loss,
     "product with one-hot rows": _is_one_hot_product,
+    "layer on one-hot rows": _is_one_hot_layer,
     "sorted prefix": _is_sorted_prefix,
     "repeated index": _is_repeated_index,
 }

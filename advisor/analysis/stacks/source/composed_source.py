@@ -23,7 +23,7 @@ from rn50_advisor.probes.documents.code_places import CodePlace
 
 # What computes one element from another, reduces, or only views a tensor. Other calls end the way back through names.
 _ELEMENTARY = re.compile(
-    r"abs|add|amax|argsort|clamp|contiguous|detach|div|erf|exp|expand(_as)?|flatten|float|log|log_softmax|logsumexp|long|max|mean|mul|neg"
+    r"abs|add|amax|argsort|clamp|contiguous|detach|div|erf|exp|eye|expand(_as)?|flatten|float|log|log_softmax|logsumexp|long|max|mean|mul|neg"
     r"|norm|normalize|one_hot|permute|pow|reciprocal|relu|repeat|reshape|rsqrt|sigmoid|size|softmax|sort|sqrt|square|squeeze|std|sub|sum|t"
     r"|tanh|to|transpose|type(_as)?|unsqueeze|var|vector_norm|view"
 )

@@ -17,7 +17,7 @@ INPUTS = 32
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
-    add("--of", choices=("words", "pictures", "codes", "actions", "entities"), default="words")
+    add("--of", choices=("words", "pictures", "codes", "actions", "entities", "tokens"), default="words")
     add("--whole", action="store_true", help="torch's own operation")
     add("--steps", type=int, default=200)
     add("--batch", type=int, default=256)
@@ -157,11 +157,36 @@ class Entities(nn.Module):
             self.table.weight.renorm_(2, 0, 1.0)
 
 
+class Tokens(nn.Module):
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__()
+        width = options.width
+        self.classes = options.codes
+        self.inputs = nn.Embedding(options.codes, width) if options.whole else nn.Linear(options.codes, width)
+        self.mix = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ids = (x.abs() * 1e4).long() % self.classes
+        rows = self.inputs(ids) if isinstance(self.inputs, nn.Embedding) else self.projected(ids)
+        return self.mix(rows).mean(1).pow(2).mean()
+
+    def projected(self, ids: Tensor) -> Tensor:
+        rows = functional.one_hot(ids, self.classes).float()
+        return self.inputs(rows)
+
+
 def main() -> None:
     options = parse()
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(40 * options.batch, INPUTS))
-    kinds = {"words": Words, "pictures": Pictures, "codes": Codes, "actions": Actions, "entities": Entities}
+    kinds = {
+        "words": Words,
+        "pictures": Pictures,
+        "codes": Codes,
+        "actions": Actions,
+        "entities": Entities,
+        "tokens": Tokens,
+    }
     net = kinds[options.of](options)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     step = 0

@@ -1,8 +1,9 @@
-"""Trains a perceptron on rows in memory: optimizer fused or not, single precision or double, checkpointed or not, updated in part."""
+"""Trains a perceptron on rows in memory: optimizer fused or not, in double precision, checkpointed, updated in part, traced."""
 
 from __future__ import annotations
 
 import argparse
+import tracemalloc
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ def parse() -> argparse.Namespace:
     add("--fused", action="store_true")
     add("--groups", choices=("one", "each"), default="one", help="parameter groups: one, or one for each tensor")
     add("--double", action="store_true")
+    add("--traced", type=int, default=0, help="frames of the traceback that tracemalloc keeps of each allocation")
     add("--checkpointed", type=int, default=0, help="hidden layers that keep no activations")
     add("--updated", default="all", help="what the optimizer gets: all, biases, or the head and so many last layers")
     add("--frozen", action="store_true", help="the other parameters need no gradients")
@@ -69,6 +71,8 @@ def main() -> None:
             parameter.requires_grad_(True)
     groups = [{"params": [parameter]} for parameter in updated] if options.groups == "each" else updated
     optimizer = make(groups, lr=1e-3, **({"fused": True} if options.fused else {}))
+    if options.traced:  # not before: an optimizer imports much
+        tracemalloc.start(options.traced)
     done = 0
     while done < options.steps:
         for inputs, targets in loader:

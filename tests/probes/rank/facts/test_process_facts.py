@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +194,16 @@ def test_a_tracer_of_python_is_seen() -> None:
         assert aids_found() == {"tracer": 1}
     finally:
         sys.settrace(None)
+
+
+@pytest.mark.torch
+def test_a_trace_of_allocations_is_seen() -> None:
+    tracemalloc.start()
+    try:
+        assert aids_found() == {"tracemalloc": 1}
+    finally:
+        tracemalloc.stop()
+    assert aids_found() == {}
 
 
 @pytest.mark.torch

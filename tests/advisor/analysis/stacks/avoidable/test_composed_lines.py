@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Source
 
 LINEAR = ("Linear.forward", f"{LIBRARY}/torch/nn/modules/linear.py", 130)
+SEQUENTIAL = ("Sequential.forward", f"{LIBRARY}/torch/nn/modules/container.py", 250)
 NORM = ("norm", f"{LIBRARY}/torch/functional.py", 1700)
 RENORM = ("_no_grad_embedding_renorm_", f"{LIBRARY}/torch/nn/functional.py", 2500)
 NORMAL = ("MultivariateNormal.log_prob", f"{LIBRARY}/torch/distributions/multivariate_normal.py", 250)
@@ -82,6 +83,25 @@ def test_on_a_gpu_and_without_sources_it_is_not_measured() -> None:
 def test_a_model_whose_source_was_not_kept_is_unknown() -> None:
     a = seen(block(80, 6), sources=(LOOP,))
     assert not a.by_rank("step.composed_s") and "model.py" in a.reasons["step.composed_s", 0]
+
+
+@pytest.mark.parametrize(
+    ("below", "samples"),
+    [
+        ((MODULE, LINEAR), 80),
+        ((), 80),
+        ((MODULE, SEQUENTIAL, MODULE, LINEAR), 0),
+        ((MODULE, ("LSTM.forward", f"{LIBRARY}/torch/nn/modules/rnn.py", 1100)), 0),
+    ],
+    ids=["linear", "the rows themselves", "a whole network", "a recurrent layer"],
+)
+def test_a_layer_on_one_hot_rows_is_a_linear_one(below: tuple[Call, ...], samples: int) -> None:
+    model = (
+        "class Block(nn.Module):\n    def forward(self, y):\n        return self.project(F.one_hot(y, 10).float())\n"
+    )
+    found = seen(block(80, 3, *below), sources=(Source("/job/model.py", "", model), LOOP)).composed_lines
+    assert sum(line.samples for line in found) == samples
+    assert all(line.form == "layer on one-hot rows" for line in found)
 
 
 def test_the_divergence_from_smoothed_targets_may_be_a_module() -> None:

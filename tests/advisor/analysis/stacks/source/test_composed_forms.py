@@ -47,6 +47,19 @@ def test_distances_of_all_pairs(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("F.linear(F.one_hot(y, 10).float(), w)", "product with one-hot rows"),
+        ("torch.eye(10)[y] @ w", "product with one-hot rows"),
+        ("self.project(F.one_hot(y, 10).float())", "layer on one-hot rows"),
+        ("self.linear(torch.eye(10, device=y.device)[y].view(-1, 10).to(x))", "layer on one-hot rows"),
+    ],
+)
+def test_one_hot_rows_in_a_product_and_in_a_layer(text: str, form: str) -> None:
+    assert forms(text) == [form]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "((a[:, None] - b[:, None]) ** 2).sum(-1)",  # pairs of the same rows
@@ -58,6 +71,8 @@ def test_distances_of_all_pairs(text: str) -> None:
         "(x - x.mean(-1, keepdim=True)) * (x.var(-1, keepdim=True) + 1e-5)",
         "F.one_hot(y, 10).float() + self.weight",
         "self.weight @ F.one_hot(y, 10).float()",
+        "criterion(x, F.one_hot(y, 10).float())",
+        "matmul()",
         "x.sort(-1)[0][:, k:]",
     ],
 )

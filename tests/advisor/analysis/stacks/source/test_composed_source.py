@@ -80,6 +80,7 @@ FORMS = {
         "cross entropy of one-hot targets",
         {2, 3},
     ),
+    "layer on one-hot rows": ("t = torch.eye(10)[y]\nreturn self.project(t)", "layer on one-hot rows", {2, 3}),
     "one-hot rows": ("return F.one_hot(y, 10).float() @ self.weight", "product with one-hot rows", {2}),
     "scatter by a repeated index": (
         "index = y.view(-1, 1).repeat(1, x.shape[1])\nreturn out.scatter_add_(0, index, x)",

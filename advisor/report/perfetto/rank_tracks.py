@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.model.recording import Process, Recording, Table, events_of
-from rn50_advisor.advisor.model.wording import rank_words
+from rn50_advisor.advisor.model.recording import Process, Recording, Table
 from rn50_advisor.advisor.model.wording.quantities import counted
-from rn50_advisor.advisor.report.perfetto import kernel_tracks, step_tracks
+from rn50_advisor.advisor.report.perfetto import kernel_tracks, stall_tracks, step_tracks
 from rn50_advisor.advisor.report.perfetto.kernel_tracks import DeepTrace
 from rn50_advisor.advisor.report.perfetto.step_tracks import StepPlaces
 from rn50_advisor.advisor.report.perfetto.trace_book import TraceBook, lanes
-from rn50_advisor.probes.documents.event_documents import CallUnderWay, StalledRankRow, StallEnd, StallSeen
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_LABELS
 
@@ -69,7 +67,7 @@ def add_ranks(book: TraceBook, recording: Recording, kernels: Mapping[int, DeepT
         places = one.add_steps(max(_LEAST_EACH, STEP_ROWS_MAX // shared))
         found.starts[rank] = places.starts
         one.add_collectives(places)
-        one.add_stalls()
+        stall_tracks.add_stalls(book, found.pids[rank], rank, recording)
         one.add_loop_spans(max(_LEAST_EACH, SPANS_MAX // shared))
         one.add_workers(max(_LEAST_EACH, BATCHES_MAX // shared))
         if rank in kernels:
@@ -191,41 +189,6 @@ class _Rank:
             }
             self._book.slice(track, "all_reduce of gradients", (max(last, start), end_ns), "collective", args)
             last = end_ns
-
-    def add_stalls(self) -> None:
-        """The rank's part in each stall, as last seen, and the collective that it was in."""
-        seen: dict[Any, tuple[int, StalledRankRow]] = {}
-        ends = {event.data.get("id"): event.t_ns for event in events_of(self._recording.events, StallEnd)}
-        for event in events_of(self._recording.events, StallSeen):
-            for row in event.data.get("ranks", ()):
-                if row["rank"] == self._rank:
-                    seen[event.data.get("id")] = event.t_ns, row
-        if not seen:
-            return
-        track, last = self._book.thread(self._pid, "stalls"), 0
-        for number, (seen_ns, row) in sorted(seen.items(), key=lambda item: item[1][0]):
-            end = max(seen_ns, ends.get(number, seen_ns))
-            start = max(last, int(row.get("since_ns") or seen_ns - round(1e9 * row.get("since_s", 0.0))))
-            if end <= start:
-                continue
-            call, user = row.get("collective") or CallUnderWay(), row.get("user")
-            frames = [f"{f.get('function')} ({f.get('file')}:{f.get('line')})" for f in row.get("frames", ())[:12]]
-            args = {
-                "step": row.get("step"),
-                "phase": row.get("phase"),
-                "line": f"{user.get('file')}:{user.get('line')} in {user.get('function')}" if user else None,
-                "waits in the kernel in": row.get("wchan"),
-                "thread state": row.get("state"),
-                "stack": frames or None,
-                "ended": number in ends,
-            }
-            self._book.slice(track, f"stalled {rank_words.in_phase(row.get('phase', ''))}", (start, end), "stall", args)
-            inside_ns = round(1e9 * (call.get("inside_s") or 0.0))
-            if inside_ns > 0:
-                about = {"number": call.get("begun"), "group": call.get("group"), "ranks": call.get("size")}
-                begin = max(start, seen_ns - inside_ns)
-                self._book.slice(track, str(call.get("kind") or "collective"), (begin, end), "collective", about)
-            last = end
 
     def add_loop_spans(self, most: int) -> None:
         """What was timed inside the phases of the loop, and profiled batches that the training process makes itself."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from recordings import FIRST_STEP_NS, MS, batches, plan, rank_process, recording, spans, stall
+from recordings import FIRST_STEP_NS, MS, batches, plan, rank_process, recording, spans
 from rn50_advisor.advisor.report.perfetto import rank_tracks
 from rn50_advisor.advisor.report.perfetto.rank_tracks import add_ranks
 from rn50_advisor.advisor.report.perfetto.trace_book import TraceBook
@@ -84,20 +84,6 @@ def test_collectives_have_op_and_bytes() -> None:
     assert len(gradients) == STEPS
     assert gradients[0]["args"]["bytes"] == 102_000
     assert gradients[0]["dur"] == pytest.approx(3_000)
-
-
-def test_a_stall_is_on_each_stalled_rank_with_its_line_and_collective() -> None:
-    rows = [
-        {"rank": 0, "phase": "backward", "collective": {"kind": "all_reduce", "begun": 7, "size": 2, "inside_s": 20.0}},
-        {"rank": 1, "phase": "gap", "user": {"file": "train.py", "line": 12, "function": "main"}},
-    ]
-    made = recording({0: plan(8), 1: plan(8)}, events=(stall(20, *rows),))
-    found, _ = drawn(made)
-    first, second = of(found, "stall")
-    assert (first["process"], first["name"], first["dur"]) == ("rank 0 · node", "stalled in backward", 20e6)
-    assert second["args"]["line"] == "train.py:12 in main"
-    (call,) = (e for e in of(found, "collective") if e["thread"] == "stalls")
-    assert (call["name"], call["args"]) == ("all_reduce", {"number": 7, "ranks": 2})
 
 
 def test_spans_of_the_loop_are_beside_it_and_a_growing_one_is_shown_once() -> None:

@@ -94,6 +94,7 @@ class JobDesk:
                 TryFixes,
                 self.try_,
                 runs_jobs=True,
+                gives="try",
             ),
         ]
 

@@ -127,6 +127,7 @@ def made_server(tools: Mapping[str, Tool]) -> Server[Any]:
             title=tool.title,
             description=tool.about,
             input_schema=tool.schema(),
+            output_schema=output_schema(tool),
             annotations=ToolAnnotations(
                 read_only_hint=not tool.runs_jobs, destructive_hint=tool.runs_jobs, open_world_hint=tool.runs_jobs
             ),
@@ -170,6 +171,15 @@ def made_server(tools: Mapping[str, Tool]) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def output_schema(tool: Tool) -> dict[str, Any] | None:
+    """The published schema of its answers, without what names it: clients that list tools twice refuse a second one of that name."""
+    from rn50_advisor.advisor.commands.schemas.json_documents import schema_of
+
+    if not tool.gives:
+        return None
+    return {key: value for key, value in schema_of(tool.gives).items() if key not in ("$id", "$schema")}
 
 
 def result_of(answer: ToolAnswer) -> CallToolResult:

@@ -61,6 +61,7 @@ def read_tools(shelf: Shelf) -> list[Tool]:
             "Lists the recorded training runs with verdict, likely gain and speed. Use it to find the name of a run.",
             ListRuns,
             of(list_runs_tool),
+            gives="runs",
         ),
         Tool(
             "verdict",
@@ -93,6 +94,7 @@ def read_tools(shelf: Shelf) -> list[Tool]:
             "instead of comparing numbers yourself: runs of the same code differ.",
             CompareRuns,
             of(compare_tool),
+            gives="compare",
         ),
         Tool(
             "doctor",

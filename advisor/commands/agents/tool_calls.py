@@ -21,6 +21,8 @@ DOCUMENT_CHARS = 40_000
 TEXT_CHARS = 2_000
 # Longest string and list that are left whole, the mildest first. A diff of `DIFF_LIMIT` passes the first.
 _CUTS = ((20_000, 200), (4_000, 50), (1_000, 20), (300, 8), (100, 3))
+_FIELDS_MAX = 40
+_NAMED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,10 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`work` gets the arguments, and an event that is set when nobody waits for the answer any more."""
+    """`work` gets the arguments, and an event that is set when nobody waits for the answer any more.
+
+    `gives`: the document of its answers, where `schema` publishes that; empty for those that only agents read.
+    """
 
     name: str
     title: str
@@ -46,6 +51,7 @@ class Tool:
     takes: type[Arguments]
     work: Callable[[Any, Event], ToolAnswer]
     runs_jobs: bool = False
+    gives: str = ""
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments, without references."""
@@ -94,14 +100,18 @@ def paragraph(*sentences: str) -> str:
 
 
 def bounded(document: dict[str, Any], limit: int = DOCUMENT_CHARS) -> dict[str, Any]:
-    """The document; where it is too long, its longest strings and lists cut, and `shortened` says so."""
+    """The document; where it is too long, without the ends of its longest texts and lists, and `shortened` has their lengths by name.
+
+    What is left has the types that it had.
+    """
     if _size(document) <= limit:
         return document
     for characters, items in _CUTS:
-        cut: dict[str, Any] = {**_cut(document, characters, items), "shortened": True}
+        lengths: dict[str, int] = {}
+        cut = {**_cut(document, characters, items, "", lengths), "shortened": dict(list(lengths.items())[:_NAMED_MAX])}
         if _size(cut) <= limit:
             return cut
-    return {"shortened": True, "keys": sorted(document)[: _CUTS[-1][1]]}
+    return {"shortened": {key: _size({key: value}) for key, value in list(document.items())[:_NAMED_MAX]}}
 
 
 def _readable(value: Any) -> Any:
@@ -113,14 +123,18 @@ def _readable(value: Any) -> Any:
     return [_readable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _cut(value: Any, characters: int, items: int) -> Any:
-    if isinstance(value, str):
+def _cut(value: Any, characters: int, items: int, name: str, lengths: dict[str, int]) -> Any:
+    """`name` is the value's, as `pairs.0.facts`. Of a mapping, too, only the first entries stay, but more than an object has fields."""
+    if isinstance(value, str) and len(value) > characters:
+        lengths[name] = len(value)
         return shorten(value, characters)
-    if isinstance(value, dict):
-        return {key: _cut(item, characters, items) for key, item in value.items()}
-    if isinstance(value, list):
-        kept = [_cut(item, characters, items) for item in value[:items]]
-        return [*kept, f"{len(value) - items} more"] if len(value) > items else kept
+    if isinstance(value, (dict, list)):
+        named = list(value.items() if isinstance(value, dict) else enumerate(value))
+        most = max(items, _FIELDS_MAX) if isinstance(value, dict) else items
+        if len(named) > most:
+            lengths[name] = len(named)
+        kept = {key: _cut(each, characters, items, f"{name}.{key}".lstrip("."), lengths) for key, each in named[:most]}
+        return kept if isinstance(value, dict) else list(kept.values())
     return value
 
 

@@ -86,13 +86,16 @@ def judged(shelf: Shelf, run: str) -> tuple[Path, Report]:
 
 def verdict_document(report: Report, path: Path, *, full: bool = False) -> dict[str, Any]:
     """The report without what fills pages; `left_out` names it."""
-    from rn50_advisor.advisor.report import as_json
+    from rn50_advisor.advisor.report import as_json, phrases
 
     whole = as_json(report)
     if full:
         return {**whole, "run": _place(path)}
     outcomes = whole["outcomes"]
     made: dict[str, Any] = {"schema": VERDICT_SCHEMA, "run": _place(path), **{key: whole[key] for key in _SUMMED_UP}}
+    shown = {str(rank) for rank in phrases.ranks_shown(report)}
+    ranks = {rank: row for rank, row in whole["budget"]["per_rank"].items() if rank in shown}
+    made["budget"] = {**whole["budget"], "per_rank": ranks}
     made["findings"] = [
         {key: value for key, value in each.items() if key not in _DETAILS} for each in whole["findings"]
     ]

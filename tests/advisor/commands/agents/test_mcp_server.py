@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from rn50_advisor.advisor.commands.agents import mcp_server
+from rn50_advisor.advisor.commands.agents.job_tools import JobDesk
 from rn50_advisor.advisor.commands.agents.mcp_server import made_server, result_of
+from rn50_advisor.advisor.commands.agents.read_tools import read_tools
 from rn50_advisor.advisor.commands.agents.tool_calls import Arguments, Tool, ToolAnswer
+from rn50_advisor.advisor.commands.agents.verdict_tools import Shelf
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from written_runs import written_run
 
 pytest.importorskip("mcp_types", reason="version 2 of the MCP SDK is not installed: pip install '.[mcp]'")
 from mcp import Client
@@ -107,6 +112,37 @@ def test_an_answer_is_a_paragraph_and_json_in_plain_characters() -> None:
     result = result_of(ToolAnswer("1.4× faster.", {"title": "0 → 1"}, failed=True))
     assert [block.text for block in result.content] == ["1.4× faster.", '{"title": "0 → 1"}'] and result.is_error
     assert len(result_of(ToolAnswer("Nothing.")).content) == 1
+
+
+async def test_answers_keep_to_the_published_schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client checks what it gets against the schema that the tool was listed with; of a failed call it checks nothing."""
+    monkeypatch.chdir(tmp_path)
+    for number, steps in enumerate((200, 200, 3)):
+        written_run(
+            tmp_path / "runs" / f"2025010{number}-000000-run{number}", steps=steps, started_unix_s=1.7e9 + number
+        )
+    shelf = Shelf(tmp_path / "runs")
+    offered = {tool.name: tool for tool in (*read_tools(shelf), *JobDesk(shelf).tools())}
+    assert {name: tool.gives for name, tool in offered.items() if tool.gives} == {
+        "list_runs": "runs",
+        "compare": "compare",
+        "try": "try",
+    }
+    async with Client(made_server(offered)) as client:
+        listed = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+        assert all((listed[name] is not None) == bool(tool.gives) for name, tool in offered.items())
+        assert "$id" not in (listed["compare"] or {})
+        assert not (await client.call_tool("list_runs", {})).is_error
+        assert not (await client.call_tool("compare", {"runs": ["run0", "run1"]})).is_error
+        assert (await client.call_tool("compare", {"runs": ["run0", "run2"]})).is_error
+
+
+async def test_an_answer_that_breaks_its_schema_would_be_noticed() -> None:
+    offered = {"look": replace(tools()["look"], gives="runs")}
+    async with Client(made_server(offered)) as client:
+        await client.list_tools()
+        with pytest.raises(RuntimeError):
+            await client.call_tool("look", {})
 
 
 def test_without_the_sdk_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,19 +92,22 @@ def test_a_document_that_fits_is_left_as_it_is() -> None:
         {"list": ["x" * 100] * 10_000},
         {"text": "x" * 1_000_000, "kept": 1},
         {"deep": [{"inner": ["y" * 500] * 300}] * 300},
-        {str(number): "z" * 200 for number in range(1000)},
+        {"ranks": {str(number): {"forward": 0.1, "words": "z" * 200} for number in range(1000)}},
+        {str(number): {str(inner): "z" * 200 for inner in range(1000)} for number in range(1000)},
     ],
-    ids=["list", "text", "deep", "keys"],
+    ids=["list", "text", "deep", "mapping", "mappings"],
 )
 def test_a_long_document_is_cut_and_says_so(document: dict[str, Any]) -> None:
     cut = bounded(document)
-    assert cut["shortened"] is True and len(json.dumps(cut)) <= DOCUMENT_CHARS
+    assert cut["shortened"] and len(json.dumps(cut)) <= DOCUMENT_CHARS
 
 
-def test_a_diff_of_usual_length_is_never_cut_in_its_middle() -> None:
+def test_what_is_left_has_the_types_it_had_and_the_length_it_had_is_told() -> None:
     diff = "+line\n" * 3_000
-    cut = bounded({"diff": diff, "rows": ["x" * 90] * 1_000})
-    assert cut["diff"] == diff and cut["rows"][-1] == "800 more"
+    cut = bounded({"diff": diff, "pairs": [{"facts": ["x" * 90] * 1_000, "speed": 1.5}]})
+    assert cut["diff"] == diff, "a diff of usual length is never cut in its middle"
+    assert cut["shortened"] == {"pairs.0.facts": 1_000}
+    assert cut["pairs"] == [{"facts": ["x" * 90] * 200, "speed": 1.5}]
 
 
 def test_an_answer_holds_no_hidden_text_and_can_be_encoded_whatever_the_job_had() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from report_samples import hostile, many_ranks
 from rn50_advisor.advisor.commands.agents.read_tools import read_tools
-from rn50_advisor.advisor.commands.agents.tool_calls import ToolAnswer, call
-from rn50_advisor.advisor.commands.agents.verdict_tools import Shelf
+from rn50_advisor.advisor.commands.agents.tool_calls import TEXT_CHARS, ToolAnswer, bounded, call
+from rn50_advisor.advisor.commands.agents.verdict_tools import Shelf, verdict_document, verdict_words
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from written_runs import written_run
 
@@ -95,3 +96,14 @@ def test_a_rule_that_found_nothing_says_so(shelf: Shelf) -> None:
 def test_what_is_not_there_is_an_error_with_what_to_do(shelf: Shelf, arguments: dict[str, str], words: str) -> None:
     answer = asked(shelf, "finding", **arguments)
     assert answer.failed and words in answer.text
+
+
+def test_of_many_ranks_the_striking_ones_are_told() -> None:
+    made = verdict_document(many_ranks(512, slow=41), Path("runs/many"))
+    assert len(made["budget"]["per_rank"]) <= 16 and "41" in made["budget"]["per_rank"]
+    assert bounded(made) == made, "nothing else has to be cut"
+
+
+def test_text_of_the_job_is_one_harmless_paragraph() -> None:
+    words = verdict_words(hostile())
+    assert words.isprintable() and len(words) <= TEXT_CHARS

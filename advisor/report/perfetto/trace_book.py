@@ -119,9 +119,9 @@ class TraceBook:
 
 
 def microseconds(ns: int) -> float | int:
-    """The number whose product with 1000 is at least `ns` and less than `ns + 1`: Perfetto cuts this product off to whole nanoseconds.
+    """The number whose product with 1000 is `ns` whether it is rounded or cut off: newer versions of Perfetto round it, older ones do not.
 
-    With plain division, one time in six would become 1 ns less, and a slice would begin before the one that holds it.
+    After plain division, some would read times that are 1 ns less, and a slice would begin before the one that holds it.
     """
     if ns % 1000 == 0:
         return ns // 1000

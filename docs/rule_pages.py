@@ -29,9 +29,9 @@ _EDITED = "<!-- Written by `make docs` from the rule; edit the rule instead. -->
 _ABOUT_PREDICTIONS = """\
 A report says of each gain what is likely, and a range that is meant to hold {share} of all cases. Both are made from the rule's worst and
 best case (`saving.bounds`), and from where the gain lay whenever the fix was tried: the seeded faults of
-[RESULTS.md](../samples/faults/RESULTS.md), run with and without it. For the likely value a rule's own scenarios count one each, those of
-all other rules as much as three together. The range is made of how far scenarios lay from what the others foretold of them; there those
-of other rules count as much as five.
+[RESULTS.md](../samples/faults/RESULTS.md), run with and without it, and jobs of people who did not know the rules. For the likely value a
+rule's own scenarios count one each, those of all other rules as much as three together. The range is made of how far scenarios lay from
+what the others foretold of them; there those of other rules count as much as five.
 
 Each line says how a rule's predictions do on a scenario that the correction has not seen: each was left out in turn. All runs were on
 CPUs.

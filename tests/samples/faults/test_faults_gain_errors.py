@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from samples.faults.gain_errors import PUBLISHED, TABLE, Measured, errors, left_out, measured, summary, written
+from samples.faults.gain_errors import PUBLISHED, TABLE, Measured, errors, left_out, measured, summary, unseen, written
 from samples.faults.results import read_json
 from samples.faults.score import Result
 
 from rn50_advisor.advisor.verdict.likely_gain import ANY_RULE
+from rn50_advisor.rules.registry import all_rules
 
 
 def rows(rule: str, *, scenarios: int, gain: float, runs: int = 3) -> list[Measured]:
@@ -19,7 +20,7 @@ def rows(rule: str, *, scenarios: int, gain: float, runs: int = 3) -> list[Measu
 
 def test_the_table_is_what_the_published_results_say() -> None:
     """`python -m samples.faults.gain_errors` writes it."""
-    assert TABLE.read_text(encoding="utf-8") == written(errors(measured(read_json(PUBLISHED))))
+    assert TABLE.read_text(encoding="utf-8") == written(errors([*measured(read_json(PUBLISHED)), *unseen()]))
 
 
 def test_a_rule_is_corrected_by_its_own_scenarios_where_it_has_many_and_by_others_where_not() -> None:
@@ -52,9 +53,17 @@ def test_the_summary_counts_what_was_left_out_and_tells_long_steps_from_short_on
     long = [replace(row, step_s=0.2) for row in rows("CCC001", scenarios=1, gain=3.0)]
     told = left_out([*alike, *long], "CCC001")
     assert [each.held for each in told] == [False] * 3 and told[0].saving.speedup[1] < 3.0
-    words = summary([*alike, *long])
+    every = [*alike, *long]
+    words = summary([each for rule in ("AAA001", "BBB001", "CCC001") for each in left_out(every, rule)])
     assert words.startswith("48 of 51 inside the range, 48 within 15 %")
     assert f"{told[0].half_width:.1%} in the median where a step takes 50 ms or more" in words
+
+
+def test_unseen_jobs_count_as_cases_of_their_rules() -> None:
+    known = {rule.id for rule in all_rules()}
+    every = unseen()
+    assert len({row.scenario for row in every}) == len(every)
+    assert all(row.rule in known and row.bounds[0] < row.bounds[1] and not row.seeded for row in every)
 
 
 def test_repetitions_of_a_scenario_weigh_no_more_than_one_run() -> None:

@@ -155,13 +155,15 @@ def compare_tool(shelf: Shelf, taken: CompareRuns) -> ToolAnswer:
         for pair in made.pairs
         for words in (
             f"{wording.CHANGE_WORDS[pair.change][1].capitalize()}: {wording.headline(made, pair)}",
-            pair.why,
-            *pair.notes,
+            f"Why: {pair.why}" if pair.why else "",
+            *(f"Note: {note}" for note in pair.notes),
         )
     ]
     document = made.as_json()
     if all(pair.change == "unknown" for pair in made.pairs):
-        return failure(" ".join(told), "let the runs last longer, or compare runs of the same job", document)
+        return failure(
+            paragraph(*told).rstrip("."), "let the runs last longer, or compare runs of the same job", document
+        )
     return ToolAnswer(paragraph(*told, wording.gate(made) if made.gate is not None else ""), document)
 
 

@@ -203,8 +203,9 @@ def _is_one_hot_product(node: ast.AST) -> bool:
 
 def _is_one_hot_layer(node: ast.AST) -> bool:
     """`self.project(F.one_hot(x, n).float())`; which layer it is, stacks tell."""
-    called_alone = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
-    return called_alone and name_of(node) not in _VIEWS and _is_one_hot(node.args[0])
+    if not (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords):
+        return False
+    return name_of(node) not in _VIEWS and _is_one_hot(node.args[0])
 
 
 def _is_one_hot(node: ast.AST) -> bool:

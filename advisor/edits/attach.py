@@ -29,11 +29,16 @@ from rn50_advisor.advisor.model.measures.host_measures import THREADS_INTRA_OP
 from rn50_advisor.advisor.model.recording import Source
 
 _SPLIT_FIRST = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
-# Other names for the same setting.
-_OTHER_NAMES = {
+# Other calls that make the same setting, and arguments of frameworks that do.
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "set_detect_anomaly": ("detect_anomaly",),
+    "set_default_dtype": ("double",),
+    "sched_setaffinity": ("cpu_affinity",),
+    "gradient_checkpointing_disable": ("gradient_checkpointing_enable", "set_grad_checkpointing"),
+}
+_ARGUMENTS: Mapping[str, str] = {
     "set_detect_anomaly": "detect_anomaly",
-    "set_default_dtype": "double",
-    "sched_setaffinity": "cpu_affinity",
+    "gradient_checkpointing_disable": "gradient_checkpointing",
 }
 # Where none of these is called, torch takes its number of threads from these variables.
 _VARIABLES_OF = {"set_num_threads": ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -60,7 +65,7 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
         return _at_its_pattern(fix, call, sources)
     if where is None and isinstance(call, CallChange):
         return _at_its_call(fix, call, analysis, sources)
-    if where is None:
+    if where is None or isinstance(call, Setup):
         return _at_its_place(fix, analysis, sources)
     if not isinstance(call, CallChange) or call.callable not in _FACTS_OF:
         return fix
@@ -182,7 +187,7 @@ def _plain(entry: Mapping[str, Any], name: str) -> bool:
 class _Statement:
     where: Where
     words: str
-    same: bool  # the call or attribute of the fix itself, not another name for the same setting
+    same: bool  # the call or attribute of the fix itself, not another one that makes the same setting
 
 
 def _codes(sources: Iterable[Source]) -> list[Code]:
@@ -302,8 +307,11 @@ def _statements(code: Code, wanted: Invocation | Assignment) -> Iterator[_Statem
         name = wanted.callable.rpartition(".")[2]
         for call in code.calls():
             used = last_name(call.func)
-            if used is not None and used in (name, _OTHER_NAMES.get(name)):
+            if used is not None and used in (name, *_OTHER_NAMES.get(name, ())):
                 yield _Statement(Where(code.path, call.lineno), code.words(call), used == name)
+            for given in call.keywords:
+                if given.arg == _ARGUMENTS.get(name, "") and not (is_literal(given.value) and not literal(given.value)):
+                    yield _Statement(Where(code.path, given.value.lineno), code.words(given), same=False)
         return
     for node in ast.walk(code.tree):
         if not isinstance(node, ast.Assign):

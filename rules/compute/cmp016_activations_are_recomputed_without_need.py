@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import long_backward
+from rn50_advisor.advisor.model.job_changes import Invocation, Setup
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HOST_LEFT_SHARE, MEMORY_LIMIT_USED_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
@@ -35,6 +36,8 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _STAYS_AT_WORST = 0.5  # of the second forward pass
 _LINE_SAMPLES_MIN = 10
+# Only to find the line that switches it on in a library's model.
+_DISABLED = Setup((Invocation("gradient_checkpointing_disable"),))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -81,6 +84,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "gradient_checkpointing=False, or the layer itself instead of checkpoint(layer, ...); watch the memory",
                 Where(line.file, line.line) if line else None,
                 "small change",
+                call=_DISABLED,
             ),
         ),
         saving=model.saving(best, worst, "activations stored instead of recomputed"),

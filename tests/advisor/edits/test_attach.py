@@ -166,6 +166,7 @@ THREADS = Setup((Invocation("torch.set_num_threads", (2,)),))
 ANOMALIES = Setup((Invocation("torch.autograd.set_detect_anomaly", (False,)),))
 DOUBLE = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),))
 AFFINITY = Setup((Invocation("os.sched_setaffinity", (0, Expression("range(os.cpu_count())"))),))
+STORED = Setup((Invocation("gradient_checkpointing_disable"),))
 BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
 
 
@@ -199,6 +200,9 @@ def placed(call: Setup, *texts: str, touched: bool = False) -> Fix:
         ),
         (DOUBLE, "model = model.double()\n", "as the rule says", 1),
         (ANOMALIES, "with torch.autograd.detect_anomaly():\n    train()\n", "as the rule says", 1),
+        (ANOMALIES, "Trainer(\n    max_epochs=3,\n    detect_anomaly=args.debug,\n)\n", "as the rule says", 3),
+        (STORED, "model.gradient_checkpointing_enable()\n", "as the rule says", 1),
+        (STORED, "TrainingArguments(out, gradient_checkpointing=True)\n", "as the rule says", 1),
         (
             BENCHMARK,
             "import torch\nfrom torch.backends import cudnn\ncudnn.benchmark = False\n",
@@ -214,11 +218,28 @@ def test_the_statement_that_is_replaced_is_named(call: Setup, text: str, title: 
 
 @pytest.mark.parametrize(
     "texts",
-    [("import torch\n",), ("torch.set_num_threads(8)\ntorch.set_num_threads(4)\n",), ("def broken(\n",), ()],
-    ids=["none", "several", "no Python", "no sources"],
+    [
+        ("import torch\n",),
+        ("Trainer(detect_anomaly=False, gradient_checkpointing=False)\n",),
+        ("torch.set_num_threads(8)\ntorch.set_num_threads(4)\n",),
+        ("def broken(\n",),
+        (),
+    ],
+    ids=["none", "switched off", "several", "no Python", "no sources"],
 )
 def test_without_exactly_one_statement_the_fix_stays(texts: tuple[str, ...]) -> None:
-    assert placed(THREADS, *texts) == placed(THREADS)
+    for call in (THREADS, ANOMALIES, STORED):
+        assert placed(call, *texts) == placed(call)
+
+
+def test_a_statement_that_makes_the_setting_says_more_than_the_line_that_it_slows() -> None:
+    slowed = Fix("as the rule says", "", Where("/job/0.py", 9), "one line", call=STORED)
+    sources = [
+        Source(f"/job/{n}.py", "", text, False)
+        for n, text in enumerate(("", "model.gradient_checkpointing_enable()\n"))
+    ]
+    assert edited(slowed, analysis(), *sources).where == Where("/job/1.py", 1)
+    assert edited(slowed, analysis(), sources[0]).where == slowed.where
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP010", "CMP012", "CMP018"), LATE_RANK, ON_SOME_RANKS),
         # what these cost is mostly the tool
         Cause(("CMP010",), MANY_CALLS, SLOWS_EACH_CALL),
+        # an emulated format slows all layers, and composed or recurrent ones most
+        Cause(("CMP031",), ("CMP017", "CMP021", "CMP024", "CMP026", "CMP028", "CMP029", "CMP030")),
         # a fused optimizer is hardly faster with denormal numbers: 22 ms instead of 24, without them 1.0 instead of 3.2
         Cause(("CMP018",), ("CMP014",)),
         # sparse gradients have no fused form, and without the table there is little left to fuse

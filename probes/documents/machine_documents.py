@@ -101,6 +101,7 @@ class MachineFacts(TypedDict, total=False):
     os: str | None
     machine: str
     cpu_model: str | None
+    fast_half: list[str] | None  # formats of half precision
     threads: Whole | None
     cores: Whole | None
     sockets: Whole | None

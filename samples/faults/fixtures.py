@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rn50_advisor.probes.host.topology import slow_denormals
+from rn50_advisor.probes.host.topology import host_facts, slow_denormals
 from samples.faults.scenario import CannotBeMade, Conditions
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -307,6 +307,18 @@ class SlowDenormals:
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
         need(slow_denormals(), "this CPU multiplies denormal numbers as fast as others")
+        yield Conditions()
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedHalf:
+    """Requires a CPU without instructions for this format of half precision."""
+
+    format: str
+
+    @contextlib.contextmanager
+    def hold(self, folder: Path) -> Iterator[Conditions]:
+        need(self.format not in (host_facts()["fast_half"] or ()), f"this CPU has instructions for {self.format}")
         yield Conditions()
 
 

@@ -37,6 +37,7 @@ SETTING_TITLES = {
     "gpus": "GPUs",
     "gpus.capability": "GPU compute capability",
     "gpus.ecc": "GPU ECC",
+    "fast_half": "fast half precision of the CPU",
     "gpus.gpm": "GPU performance monitoring (GPM)",
     "gpus.mem_total_bytes": "GPU memory",
     "gpus.mig": "MIG mode",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samples.faults.fixtures import SlowDenormals
+from samples.faults.fixtures import EmulatedHalf, SlowDenormals
 from samples.faults.scenario import Job, fault, sound_twin
 
 compiled = Job("faults/jobs/compute/compiled.py")
@@ -20,6 +20,19 @@ pooling = Job("faults/jobs/compute/pooling.py")
 LONG = ("--length=1024", "--batch=1", "--heads=8")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (
+    fault(
+        "float16-on-a-cpu",
+        "CMP031",
+        perceptron("--width=512", "--steps=100", "--autocast=float16"),
+        EmulatedHalf("float16"),
+        fixed=perceptron("--width=512", "--steps=1500", "--autocast=bfloat16"),
+    ),
+    fault(
+        "bfloat16-on-a-cpu-that-knows-it",
+        "CMP031",
+        perceptron("--width=512", "--steps=1000", "--autocast=bfloat16"),
+        strength="just below",
+    ),
     fault("double-precision", "CMP015", perceptron("--width=768", "--double"), fixed=perceptron("--width=768")),
     fault(
         "double-precision-of-a-small-model",

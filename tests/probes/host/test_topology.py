@@ -47,6 +47,7 @@ def test_a_virtual_machine_with_two_sockets_and_two_threads_a_core(tmp_path: Pat
         "kernel": "6.8.0-aws",
         "os": "Ubuntu 24.04 LTS",
         "cpu_model": "Intel(R) Xeon(R)",
+        "fast_half": [],
         "threads": 8,
         "cores": 4,
         "sockets": 2,
@@ -85,6 +86,23 @@ def test_a_tree_with_nothing_in_it_gives_unknowns(tmp_path: Path) -> None:
     unknown = ("os", "cpu_model", "threads", "cores", "sockets", "smt", "mem_total_bytes", "hypervisor", "clock_source")
     unknown += ("rdma_ports",)
     assert {facts[name] for name in unknown} == {None}
+
+
+@pytest.mark.parametrize(
+    ("line", "formats"),
+    [
+        ("flags\t: fpu avx2 f16c", []),  # converts float16, and computes in single precision
+        ("flags\t: avx2 avx512f avx512bw", ["bfloat16"]),
+        ("flags\t: avx512bw avx512_bf16 avx512_fp16", ["bfloat16", "float16"]),
+        ("Features\t: fp asimd fphp asimdhp bf16", ["bfloat16", "float16"]),
+        ("cpu MHz\t: 2000", None),
+    ],
+)
+def test_formats_of_half_precision_by_what_the_processor_reports(
+    tmp_path: Path, line: str, formats: list[str] | None
+) -> None:
+    root = write_tree(tmp_path, {"proc/cpuinfo": f"processor\t: 0\n{line}\n"})
+    assert host_facts(root)["fast_half"] == formats
 
 
 def test_the_real_host_as_json() -> None:

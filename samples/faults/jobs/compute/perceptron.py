@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tracemalloc
 
 import torch
@@ -24,6 +25,7 @@ def parse() -> argparse.Namespace:
     add("--fused", action="store_true")
     add("--groups", choices=("one", "each"), default="one", help="parameter groups: one, or one for each tensor")
     add("--double", action="store_true")
+    add("--autocast", choices=("float16", "bfloat16"), help="compute in half precision")
     add("--traced", type=int, default=0, help="frames of the traceback that tracemalloc keeps of each allocation")
     add("--checkpointed", type=int, default=0, help="hidden layers that keep no activations")
     add("--updated", default="all", help="what the optimizer gets: all, biases, or the head and so many last layers")
@@ -73,10 +75,13 @@ def main() -> None:
     optimizer = make(groups, lr=1e-3, **({"fused": True} if options.fused else {}))
     if options.traced:  # not before: an optimizer imports much
         tracemalloc.start(options.traced)
+    half = getattr(torch, options.autocast or "float32")
+    autocast = torch.autocast("cpu", half) if options.autocast else contextlib.nullcontext()
     done = 0
     while done < options.steps:
         for inputs, targets in loader:
-            loss = nn.functional.cross_entropy(model(inputs.to(model.head.weight.dtype)), targets)
+            with autocast:
+                loss = nn.functional.cross_entropy(model(inputs.to(model.head.weight.dtype)), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

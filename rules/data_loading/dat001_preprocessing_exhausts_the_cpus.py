@@ -21,8 +21,9 @@ uint8 batches normalised on the device, or fewer transforms. Alternatively decod
 (FFCV), or get more cores per GPU. More workers never help. If the worker forecast predicts the same speed with fewer
 workers, use fewer: that frees the memory of the others.
 
-Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. For
-transforms before a crop or resize: their measured CPU time times the share of pixels dropped, of which 80 % is saved at
+Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. Where the
+step computes with several threads, three quarters of the other threads' waits for a core count, too: a parallel region
+ends with its last thread. For transforms before a crop or resize: their measured CPU time times the share of pixels dropped, of which 80 % is saved at
 worst; if the sizes or the order are unknown, nothing is advised about it. No estimate goes below the job's remaining
 CPU work divided by the allowed cores.
 

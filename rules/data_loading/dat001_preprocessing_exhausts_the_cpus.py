@@ -23,9 +23,9 @@ workers, use fewer: that frees the memory of the others.
 
 Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. Where the
 step computes with several threads, three quarters of the other threads' waits for a core count, too: a parallel region
-ends with its last thread. For transforms before a crop or resize: their measured CPU time times the share of pixels dropped, of which 80 % is saved at
-worst; if the sizes or the order are unknown, nothing is advised about it. No estimate goes below the job's remaining
-CPU work divided by the allowed cores.
+ends with its last thread. For transforms before a crop or resize: their measured CPU time times the share of pixels
+dropped, of which 80 % is saved at worst; if the sizes or the order are unknown, nothing is advised about it. No estimate
+goes below the job's remaining CPU work divided by the allowed cores.
 
 False alarms: a CPU quota looks like idle cores (CPU001 covers it). Workers that are 100 % busy belong to DAT004 while
 cores are idle, or when more workers would shorten the step even in the worst case, on the cores that neighbours leave.

@@ -16,7 +16,7 @@ _SLOW = 2.0  # times as long as with normal numbers: 0.9 to 1.0 on an AMD EPYC; 
 _NUMBERS = 2048  # 8 KiB stay in the nearest cache
 _REPEATS = 40  # of a microsecond each; the fastest is one that nothing disturbed
 _DENORMAL = np.float32(1e-39)
-# x86 and Arm. With AVX512 alone, bfloat16 took 0.8 to 1.4 times as long as single precision (torch 2.14, small nets).
+# x86 and Arm. With AVX512 alone, bfloat16 took 0.8 to 1.4 times as long as single precision in six of eight small nets (torch 2.14).
 _HALF_FLAGS = {
     "bfloat16": {"avx512bw", "avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"},
     "float16": {"avx512_fp16", "amx_fp16", "avx_ne_convert", "asimdhp"},
@@ -48,7 +48,7 @@ def host_facts(root: Path = Path("/")) -> MachineFacts:
 
 
 def _fast_half(cpuinfo: list[dict[str, str]]) -> list[str] | None:
-    """The half-precision formats that this processor computes in no more slowly than in single precision; None: unknown."""
+    """The half-precision formats that this processor computes in about as fast as in single precision; None: unknown."""
     first = cpuinfo[0] if cpuinfo else {}
     flags = set((first.get("flags") or first.get("Features") or "").split())
     return [name for name, any_of in _HALF_FLAGS.items() if flags & any_of] if flags else None

@@ -267,7 +267,8 @@ def compute_phases_s(a: Analysis) -> float:
     return common({rank: sum(own[phase] for phase in COMPUTE) for rank, own in model_of(a).own.items()})
 
 
-def step_computing(a: Analysis, share: float) -> float:
-    """Seconds of the step if forward, backward and optimizer took this share of their time on every rank."""
+def step_computing(a: Analysis, share: float, ranks: Iterable[int] | None = None) -> float:
+    """Seconds of the step if forward, backward and optimizer took this share of their time, on these ranks or on all."""
     model = model_of(a)
-    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in COMPUTE})
+    chosen = model.own if ranks is None else ranks
+    return model.step_if({(rank, phase): share * model.own[rank][phase] for rank in chosen for phase in COMPUTE})

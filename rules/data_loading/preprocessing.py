@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES, THREADS_INTRA_OP
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
@@ -100,4 +101,11 @@ def steps_with_cores(a: Analysis, least_share: float, gone: tuple[float, float])
     """
     crowding, work = crowding_by_workers(a, least_share), cpu_of_workers_s(a)
     best, worst = (step_with_less_work(a, crowding, each, each * work) for each in gone)
+    return best, worst
+
+
+def steps_with_batches(a: Analysis, workers: WorkerModel, gone: tuple[float, float]) -> tuple[float, float]:
+    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
+    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
+    best, worst = (end[n] if end else a.value(STEP_TIME_S) for n, end in enumerate(ends))
     return best, worst

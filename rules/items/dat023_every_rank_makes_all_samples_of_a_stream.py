@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, StreamSplit
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
-from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
@@ -39,7 +38,7 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_cores
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_batches, steps_with_cores
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 _SHARD = "IterableDatasetShard"
@@ -60,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if parts < 2:
         return Clear(RULE.id)
     gone = 1.0 - 1.0 / parts, (1.0 - _LEFT_WORST) * (1.0 - 1.0 / parts)
-    ways = [_fed(a, a.workers, gone)] if waited else []
+    ways = [steps_with_batches(a, a.workers, gone)] if waited else []
     ways += [steps_with_cores(a, t["workers_share"], gone)] if crowded else []
     best, worst = map(min, zip(*ways, strict=True))
     of = "ranks" if parts == a.world_size else "workers"
@@ -79,13 +78,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=_fixes(parts, where_of(loader)) if split is None else _fixes_of(split, parts),
         saving=model_of(a).saving(best, worst, "this run's batches simulated with only their own samples"),
     )
-
-
-def _fed(a: Analysis, workers: WorkerModel, gone: tuple[float, float]) -> tuple[float, float]:
-    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
-    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
-    best, worst = (end[n] if end else a.value(STEP_TIME_S) for n, end in enumerate(ends))
-    return best, worst
 
 
 def _parts(a: Analysis, loader: LoaderFacts | None, split: StreamSplit | None, *, sharded: bool) -> int:

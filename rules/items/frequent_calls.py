@@ -6,7 +6,7 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel, step_with_cheaper_batches
+from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall
 from rn50_advisor.advisor.model.measures.measure import JobMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
@@ -18,7 +18,7 @@ from rn50_advisor.rules.analysis_reading import (
     model_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_cores
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_batches, steps_with_cores
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, severity
 
 _STANDARD_ERRORS = 1.64  # a confidence of 90 %
@@ -91,6 +91,5 @@ def finding_of(
 def _fed(a: Analysis, workers: WorkerModel, wait: float, gone: tuple[float, float]) -> tuple[float, float]:
     """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
     step = a.value(STEP_TIME_S)
-    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
-    best, worst = (end[n] if end else step for n, end in enumerate(ends))
+    best, worst = steps_with_batches(a, workers, gone)
     return best - _WARM * max(0.0, step - wait) * (1.0 - best / step), worst

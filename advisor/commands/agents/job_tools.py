@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Lock
@@ -23,7 +22,7 @@ from rn50_advisor.advisor.commands.agents.verdict_tools import (
     verdict_words,
 )
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
-from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
+from rn50_advisor.advisor.run.rings.own_folder import private_folder
 
 _PREFIX = "rn50-agent-job-"
 _TAIL_LINES_TOLD = 4
@@ -176,13 +175,8 @@ class JobDesk:
         try:
             if self._job is not None and self._job.running():
                 raise UsageError(f"the job before has not ended: process {self._job.pid}", "end that one first")
-            place = Path(tempfile.gettempdir())
-            sweep(place, _PREFIX, remove_tree)
-            own = OwnFolder(place, _PREFIX)
-            try:
-                yield own.path
-            finally:
-                own.close(remove_tree)
+            with private_folder(_PREFIX) as scratch:
+                yield scratch
         finally:
             self._one.release()
 

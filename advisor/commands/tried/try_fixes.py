@@ -7,8 +7,7 @@ import os
 import re
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -20,7 +19,7 @@ from rn50_advisor.advisor.commands import common_options, result_output
 from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.visible_text import on_one_line
-from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree, sweep
+from rn50_advisor.advisor.run.rings.own_folder import private_folder
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.trials import Tried
@@ -145,7 +144,7 @@ def try_(
         for signum in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(signum) != signal.SIG_IGN:  # as under nohup
                 signal.signal(signum, _stop)
-        folder = stack.enter_context(_private_folder())
+        folder = stack.enter_context(private_folder(_PREFIX))
         try:
             containment: Containment | None = stack.enter_context(choose(command))
         except CannotContain:
@@ -210,18 +209,6 @@ def refuse_elsewhere(command: Sequence[str]) -> None:
             raise UsageError(
                 f"{word} {(value and '') or following}".strip() + ": try works on one node", f"try it on one: {name}=1"
             )
-
-
-@contextlib.contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Where jobs' runs and output go. Those of a `try` that was killed are removed by the next one."""
-    place = Path(tempfile.gettempdir())
-    sweep(place, _PREFIX, remove_tree)
-    own = OwnFolder(place, _PREFIX)
-    try:
-        yield own.path
-    finally:
-        own.close(remove_tree)
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:

@@ -62,6 +62,18 @@ class OwnFolder:
             os.close(self._lock)
 
 
+@contextlib.contextmanager
+def private_folder(prefix: str) -> Iterator[Path]:
+    """A folder among the temporary files, removed at the end. Those of processes that were killed are removed by the next one."""
+    place = Path(tempfile.gettempdir())
+    sweep(place, prefix, remove_tree)
+    own = OwnFolder(place, prefix)
+    try:
+        yield own.path
+    finally:
+        own.close(remove_tree)
+
+
 def hold(folder: Path) -> int:
     """Marks the folder as this process's. Returns the descriptor that holds the lock. Raises OSError and then leaves nothing behind."""
     # Under another name until it is locked: a concurrent sweep would take an unlocked marker for a dead process's.

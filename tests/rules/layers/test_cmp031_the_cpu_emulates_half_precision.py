@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Finding
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import META, job, rank
-from rule_runs import found
+from rule_runs import RULES, found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -70,3 +73,13 @@ def test_the_format_that_is_advised_is_one_that_the_processor_knows(fast: list[s
 def test_computing_takes_a_small_part_of_its_time(fast: list[str], left: tuple[float, float]) -> None:
     saving = found("CMP031", cmp031(1.0, fast=fast)).saving
     assert saving is not None and saving.speedup == pytest.approx([1 / share for share in left])
+
+
+@pytest.mark.parametrize(("second", "says"), [(1.0, True), (0.0, False)], ids=["both", "one of two"])
+def test_ranks_in_single_precision_take_as_long_as_before(second: float, *, says: bool) -> None:
+    made = job(
+        {0: rank(), 1: rank()},
+        values={"precision.half": {0: 1.0, 1: second}, "precision.bf16": {0: 0.0, 1: 0.0}},
+        meta=replace(META, environment={"fast_half": []}),
+    )
+    assert isinstance(run_rule(RULES["CMP031"], made, Config()), Finding if says else Clear)

@@ -11,7 +11,7 @@ from report_samples import empty, gpu
 from rn50_advisor.advisor.model.metrics import SAMPLES
 from rn50_advisor.advisor.model.recording import Node, Process, Recording
 from rn50_advisor.advisor.report.perfetto import counter_tracks
-from rn50_advisor.advisor.report.perfetto.counter_tracks import SAMPLE_TITLES, add_counters, points, shown_as
+from rn50_advisor.advisor.report.perfetto.counter_tracks import add_counters, points, shown_as
 from rn50_advisor.advisor.report.perfetto.trace_book import TraceBook
 from traced_runs import events, named
 
@@ -27,10 +27,6 @@ def drawn(
         ((unit, value),) = event["args"].items()
         found.setdefault((event["process"], f"{event['name']} {unit}"), []).append((event["ts"] / 1e6, value))
     return found, book
-
-
-def test_every_metric_has_a_title() -> None:
-    assert set(SAMPLE_TITLES) == set(SAMPLES)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from dead_folders import MAKES, ROOT, of_a_dead_advisor
 from memory_folders import memory_folder
 from rn50_advisor.advisor.run.rings.agent_ring_folder import PREFIX, RingFolder, sweep
-from rn50_advisor.advisor.run.rings.own_folder import LOCK, OwnFolder, hold, remove_tree
+from rn50_advisor.advisor.run.rings.own_folder import LOCK, OwnFolder, hold, private_folder, remove_tree
 
 
 @pytest.fixture
@@ -235,3 +235,16 @@ def test_hold_takes_a_folder_over(tmp_path: Path) -> None:
     for _ in range(2):
         os.close(hold(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_private_folder_goes_at_the_end_and_with_it_those_of_dead_processes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    dead, others = of_a_dead_advisor(place), place / f"{PREFIX}kept"
+    others.mkdir()
+    with pytest.raises(RuntimeError), private_folder(PREFIX) as folder:
+        (folder / "file").write_text("x")
+        assert folder.parent == place and not dead.exists()
+        raise RuntimeError
+    assert list(place.iterdir()) == [others]

@@ -33,6 +33,7 @@ OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
 _UNPACK = (
     "report",
     "compare",
+    "ci",
     "fleet",
     "bundle",
     "demo",
@@ -50,6 +51,10 @@ COMMANDS = {
     "report": ("report", "Show the report of a run, also while it is still running, or of traces of torch.profiler."),
     "runs": ("runs", "List runs with their verdicts: open, compare or remove them, or say where one is."),
     "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
+    "ci": (
+        "checked.check_change",
+        "Show a run in CI: comment, annotations, pages, and an exit code if it became slower.",
+    ),
     "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
     "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or replace it."),
@@ -68,11 +73,11 @@ EXIT_CODES = """\b
 Exit codes: `run` ends exactly as the job does. Otherwise 0, or
    1  something failed            70  a bug in rn50-advisor
    2  not a readable run          78  a bad configuration
-   3  compare, bench: slower     126  the job's command cannot be executed
+   3  compare, ci, bench: slower 126  the job's command cannot be executed
       than --max-regression      127  the job's command was not found
       allows; fleet: an outlier;
       triage: fix a setting
-   4  compare: not comparable;
+   4  compare, ci: not comparable;
       triage: replace it
   64  wrong usage                 77  try: writes not held back
 """

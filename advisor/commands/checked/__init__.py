@@ -1,0 +1,1 @@
+"""The command that checks a change in CI."""

@@ -34,6 +34,7 @@ from rn50_advisor.advisor.analysis.input.transforms import sample_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
+from rn50_advisor.advisor.analysis.stacks.avoidable.anomaly_detection import anomaly_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
@@ -328,6 +329,9 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(lambda c, _: recomputing_values(c.run.recording, c.run.steady), named("step.recomputing_s")),
     Provider(
         lambda c, _: operation_values(c.run.recording, c.run.steady), named("step.operations", "step.operation_s")
+    ),
+    Provider(
+        lambda c, _: anomaly_values(c.run.recording, c.run.steady), named("step.searched_elements", "step.tracebacks_s")
     ),
     Provider(lambda c, _: denormal_values(c.run.recording, c.run.steady), named("denormal.*")),
     Provider(lambda c, _: table_values(c.run.recording, c.run.steady), named("table.*")),

@@ -17,9 +17,10 @@ Evidence: what was on when a backward pass began, and in what share of the rank'
 
 Fix: remove it; if it is needed now and then, switch it on for a few steps only.
 
-Estimate: for anomaly detection on a CPU, by the step's number of operations: 60 to 160 us for each and 10 to 45 % of the rest of the
-backward pass. For the others none: nothing in the run shows their cost. Measure it: a run with and a run without, and `rn50-advisor
-compare`.
+Estimate: for anomaly detection on a CPU, in the forward pass the time in which stack samples found tracebacks being formatted, at best
+1.3 times that and 70 us for each operation; in the backward pass 0.6 to 1.1 ns for each number searched and 3 to 8 us for each operation.
+Without these samples and counts, 60 to 160 us for each operation and 10 to 60 % of the rest of the backward pass. For the others none:
+nothing in the run shows their cost. Measure it: a run with and a run without, and `rn50-advisor compare`.
 
 False alarms: a profiler with a schedule is on in some steps only. The advisor's own profiler windows do not count.
 """
@@ -27,6 +28,7 @@ False alarms: a profiler with a schedule is on in some steps only. The advisor's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import (
@@ -41,7 +43,12 @@ from rn50_advisor.advisor.model.findings import (
     Severity,
 )
 from rn50_advisor.advisor.model.job_changes import EnvironmentChange, Invocation, JobChange, Setup
-from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATIONS, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_OPERATIONS,
+    STEP_SEARCHED_ELEMENTS,
+    STEP_TIME_S,
+    STEP_TRACEBACKS_S,
+)
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.probes.documents.rank_documents import DebuggingAids
 from rn50_advisor.rules.analysis_reading import model_of
@@ -49,12 +56,31 @@ from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CHECKS_MIN = 2
-# Of anomaly detection, for each node of autograd's graph: seconds in the forward pass and in the backward pass, and a share of the rest of
-# the backward pass, in which gradients are searched for NaN; (at worst, at best). Measured with torch 2.14 on one and two cores, eight
-# models without it: 1.25 to 1.5 times as fast for convolutions and perceptrons (once 1.12), 1.6 to 1.9 for a small transformer and a small
-# MobileNet, 3.4 to 3.7 for a recurrent cell of 760 nodes.
-_ANOMALY = ((40e-6, 20e-6, 0.1), (110e-6, 50e-6, 0.45))
-_ANOMALY_SHARE_MAX = 0.8  # of a phase
+
+
+@dataclass(frozen=True, slots=True)
+class _Anomaly:
+    """What a step loses to anomaly detection. Rates for each node of autograd's graph and each element of a gradient, in seconds."""
+
+    formatting: float  # of the time in which samples saw tracebacks being formatted in the forward pass ...
+    node: float  # ... and this for each node beside it
+    unseen_node: float  # instead, without samples: a traceback is the longer, the deeper the stack
+    element: float  # in the backward pass, and ...
+    checked_node: float
+    unseen_backward: tuple[
+        float, float
+    ]  # instead, without a count of elements: for each node, and as a share of the rest
+
+
+# At worst and at best. Measured with torch 2.14 on one and two cores with and without it, six models: 9 to 102 us a node in the forward
+# pass, of which samples saw 23 to 41 in the smallest operations; 0.58 to 1.18 ns an element, as many with two threads as with one. Eight
+# models were 1.1 to 1.5 times as fast without it for convolutions and perceptrons, 1.6 to 1.9 for small transformers, 3.4 to 5 for
+# recurrent cells of 760 and 1083 nodes.
+_ANOMALY = (
+    _Anomaly(1.0, 0.0, 40e-6, 0.6e-9, 3e-6, (20e-6, 0.1)),
+    _Anomaly(1.3, 70e-6, 110e-6, 1.1e-9, 8e-6, (50e-6, 0.6)),
+)
+_ANOMALY_SHARE_MAX = 0.9  # of a phase
 _MEASURE = "measure the gain with and without: rn50-advisor compare"
 # By name: severity, and what to do.
 _AIDS: Mapping[str, tuple[Severity, str]] = {
@@ -104,7 +130,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     saving = _without_anomaly_detection(a, ranks["anomaly detection"]) if [*ranks] == ["anomaly detection"] else None
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
     operations = max(a.by_rank(STEP_OPERATIONS).values(), default=0.0)
-    counted = () if saving is None else (Evidence.of(STEP_OPERATIONS, operations, note="in a step", form="continues"),)
+    counted = (
+        ()
+        if saving is None
+        else (Evidence.of(STEP_OPERATIONS, operations, note="in a step", form="continues"), *_seen(a))
+    )
     return Finding(
         rule=RULE.id,
         title=f"Debugging tools left on: {', '.join(ranks)}",
@@ -126,21 +156,44 @@ def _without_anomaly_detection(a: Analysis, ranks: Sequence[int]) -> Saving | No
     model, nodes = model_of(a), a.by_rank(STEP_OPERATIONS)
     if a.on_gpu or not nodes.keys() >= set(ranks):
         return None
+    seen, elements = a.by_rank(STEP_TRACEBACKS_S), a.by_rank(STEP_SEARCHED_ELEMENTS)
     worst, best = (
-        model.step_if({(rank, phase): s for rank in ranks for phase, s in _left(model.own[rank], nodes[rank], *costs)})
+        model.step_if(
+            {
+                (rank, phase): seconds
+                for rank in ranks
+                for phase, seconds in _left(model.own[rank], nodes[rank], seen.get(rank), elements.get(rank), costs)
+            }
+        )
         for costs in _ANOMALY
     )
     return model.saving(best, worst, "no traceback per operation and no NaN check")
 
 
 def _left(
-    own: Mapping[str, float], nodes: float, forward: float, backward: float, share: float
+    own: Mapping[str, float], nodes: float, seen_s: float | None, elements: float | None, costs: _Anomaly
 ) -> list[tuple[str, float]]:
-    spent = {
-        "forward": nodes * forward,
-        "backward": nodes * backward + share * max(0.0, own["backward"] - nodes * backward),
-    }
+    each, share = costs.unseen_backward
+    forward, backward = nodes * costs.unseen_node, nodes * each + share * max(0.0, own["backward"] - nodes * each)
+    if seen_s:
+        forward = seen_s * costs.formatting + nodes * costs.node
+    if elements:
+        backward = elements * costs.element + nodes * costs.checked_node
+    spent = {"forward": forward, "backward": backward}
     return [(phase, own[phase] - min(s, _ANOMALY_SHARE_MAX * own[phase])) for phase, s in spent.items()]
+
+
+def _seen(a: Analysis) -> tuple[Evidence, ...]:
+    """What the run shows of its cost."""
+    seen, elements = (max(a.by_rank(m).values(), default=0.0) for m in (STEP_TRACEBACKS_S, STEP_SEARCHED_ELEMENTS))
+    return (
+        *([Evidence.of(STEP_TRACEBACKS_S, seen, note="of the forward pass", form="continues")] if seen else []),
+        *(
+            [Evidence.of(STEP_SEARCHED_ELEMENTS, elements, note="in a backward pass", form="continues")]
+            if elements
+            else []
+        ),
+    )
 
 
 def _evidence(name: str, ranks: Sequence[int], *, priced: bool) -> Evidence:

@@ -140,6 +140,14 @@ STEP_RECOMPUTING_S = RankMeasure(
 STEP_OPERATIONS = RankMeasure(
     "step.operations", "operations", "nodes of autograd's graph: differentiable operations of the forward pass"
 )
+STEP_SEARCHED_ELEMENTS = RankMeasure(
+    "step.searched_elements",
+    "elements",
+    "of gradients on a CPU that anomaly detection searches for NaN in the backward pass",
+)
+STEP_TRACEBACKS_S = RankMeasure(
+    "step.tracebacks_s", "s", "part of the forward pass on a CPU: formatting a traceback for each operation"
+)
 STEP_OPERATION_S = RankMeasure(
     "step.operation_s",
     "s",

@@ -3,8 +3,9 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much
 their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
-or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Of
-the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
+or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Under
+anomaly detection the elements of all gradients are counted, which it searches for NaN. Of the largest pass the order is kept in which the
+forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class BackwardNodes:
         self._ignored_ns = 0
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
+        self._searched: int | None = 0  # elements, for NaN; None if they cannot be counted
         self._since = 0
         self._handles: list[Any] = []
         self.open = False  # in a step whose passes are timed
@@ -86,6 +88,9 @@ class BackwardNodes:
                     self._end()
                     return
                 self._nodes_left -= len(nodes)
+                if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+                    elements = _gradient_elements(nodes)
+                    self._searched = None if elements is None or self._searched is None else self._searched + elements
                 whole: set[tuple[Any, int]] = set()
                 uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
                 for node in nodes:
@@ -186,6 +191,7 @@ class BackwardNodes:
                 "unneeded_ns": self._use_ns[UNNEEDED],
                 "ignored_ns": self._ignored_ns,
                 "loss_rows": self._loss_rows.copy(),
+                **({} if self._searched is None else {"searched": self._searched}),
                 "classes": [found.copy() for found in often],
                 "order": self._order,
                 "names": self._names,
@@ -278,6 +284,14 @@ def _before_loss(nodes: list[Any]) -> dict[Any, str]:
             after = [each for each, _ in node.next_functions if each is not None and each.name() != _LEAF]
             layers += [each for each in after if each not in found and len(layers) < _BEFORE_LOSS_MAX]
     return found
+
+
+def _gradient_elements(nodes: list[Any]) -> int | None:
+    """Elements of all gradients that these nodes compute; None where torch does not say, as an older one of the job's own functions."""
+    edges = [edge for node in nodes for edge in node.next_functions if edge[0] is not None]
+    if not all(node.name() == _LEAF or hasattr(node, "_input_metadata") for node, _ in edges):
+        return None
+    return sum(_elements(node, place) for node, place in edges)
 
 
 def _elements(node: Any, place: int) -> int:

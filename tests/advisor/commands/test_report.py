@@ -147,3 +147,21 @@ def test_the_page_that_is_opened_may_have_a_name(runs: Path, tmp_path: Path, mon
 @pytest.mark.parametrize("arguments", [("--format", "json"), ("--format", "text")])
 def test_another_format_cannot_be_opened(arguments: tuple[str, ...], runs: Path) -> None:
     assert isinstance(invoked("--open", *arguments).exception, UsageError)
+
+
+def test_it_is_sent_instead_of_shown(runs: Path, tmp_path: Path) -> None:
+    done = invoked("--to", f"tensorboard:{tmp_path / 'logs'}", "--to", f"tensorboard:{tmp_path / 'logs'}")
+    assert (done.exit_code, done.stdout) == (0, "")
+    (line,) = done.stderr.splitlines()
+    (run,) = (tmp_path / "logs" / "rn50-advisor").iterdir()
+    assert line == f"tensorboard: {run}: tensorboard --logdir {tmp_path / 'logs'}"
+
+
+def test_it_is_sent_and_shown_where_a_format_is_given(runs: Path, tmp_path: Path) -> None:
+    done = invoked("--to", f"tensorboard:{tmp_path / 'logs'}", "--format", "json")
+    assert json.loads(done.stdout)["verdict"] and (tmp_path / "logs").is_dir()
+
+
+def test_nothing_is_sent_if_one_of_the_trackers_is_unknown(runs: Path, tmp_path: Path) -> None:
+    done = invoked("--to", f"tensorboard:{tmp_path / 'logs'}", "--to", "comet")
+    assert isinstance(done.exception, UsageError) and not (tmp_path / "logs").exists()

@@ -104,6 +104,28 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     help="The secret that both sides share: --merge-listen creates it if it does not exist; copy it to the other nodes, "
     "which look for it while the job runs.",
 )
+@click.option(
+    "--metrics-file",
+    metavar="FILE.prom",
+    default="",
+    shell_complete=complete_file,
+    help="Keep metrics of the running job in this file, for the textfile collector of Prometheus's node_exporter.",
+)
+@click.option(
+    "--metrics-listen",
+    metavar="[HOST:]PORT",
+    default="",
+    help="Serve metrics of the running job to Prometheus, at /metrics; to this host alone unless HOST says otherwise. "
+    "Without it nothing listens.",
+)
+@click.option(
+    "--otlp",
+    metavar="URL",
+    default="",
+    envvar="RN50_ADVISOR_OTLP",
+    show_envvar=True,
+    help="Send metrics of the running job to an OpenTelemetry collector, as OTLP over HTTP.",
+)
 def run(
     *,
     command: tuple[str, ...],
@@ -118,6 +140,9 @@ def run(
     merge_listen: str,
     merge_to: str,
     merge_token_file: str,
+    metrics_file: str,
+    metrics_listen: str,
+    otlp: str,
 ) -> NoReturn:
     """Run COMMAND unchanged, watch it, and say what holds it back.
 
@@ -143,16 +168,26 @@ def run(
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
     check_merge(merge_listen, merge_to, merge_token_file)
-    # Path.exists raises before Python 3.14 where it may not ask
-    made = [path for path in (run_dir, *run_dir.parents) if not os.path.exists(path)]  # noqa: PTH110
-    folder = _folder(run_dir, name)
     settings = RunOptions(
         overhead_budget=overhead_budget / 100,
         deep="now" if deep else "auto" if deep_auto else "off",
         merge_listen=merge_listen,
         merge_to=merge_to,
         merge_token_file=merge_token_file,
+        metrics_file=metrics_file,
+        metrics_listen=metrics_listen,
+        otlp=otlp,
+        thresholds_file=str(config or ""),
     )
+    if settings.has_outlets:
+        from rn50_advisor.advisor.outlets.asked_outlets import check_outlets
+
+        check_outlets(settings)
+    # Path.exists raises before Python 3.14 where it may not ask
+    made = [path for path in (run_dir, *run_dir.parents) if not os.path.exists(path)]  # noqa: PTH110
+    folder = _folder(run_dir, name)
+    if settings.has_outlets and folder is None:
+        warn("no metrics leave a run that is not recorded")
     on_screen = not no_tui and has_terminal()
 
     def diagnosis(recording: Recording) -> Report:

@@ -13,6 +13,7 @@ from rn50_advisor.advisor.merge.live_merge import Part
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
+from rn50_advisor.advisor.run.outlet_companion import OutletCompanion
 from rn50_advisor.advisor.run.overhead_budget import OverheadBudget
 from rn50_advisor.advisor.run.own_usage import CostBook
 from rn50_advisor.advisor.run.processes.departures import Departures
@@ -70,6 +71,8 @@ class Agent:
         self._news: deque[News | ProcessDeath | AnyEvent] = deque()
         self._part = _part(self._options)
         self._part.start(plan.run_folder, self._news.append)
+        self._outlets = OutletCompanion(plan, self._news.append)
+        self._outlets.start()
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
         self._departures = Departures(self._roster, self._news.append)
         self._host = HostWatch(
@@ -144,8 +147,10 @@ class Agent:
             "agent": self._account(end["cpu_s"]),
         }
         self._at_the_end(lambda: self._writer.put_meta(**ending))
-        self._at_the_end(self._writer.commit)  # a live merge sends what is committed
+        self._at_the_end(self._writer.commit)  # a live merge sends what is committed, and outlets read it
+        self._outlets.end()
         self._at_the_end(self._part.finish)
+        self._at_the_end(lambda: self._end_outlets(end["cpu_s"]))
         self._at_the_end(self._take_gaps)
         self._at_the_end(self._writer.close)
         return self._stopped or self._unfinished
@@ -250,6 +255,7 @@ class Agent:
         self._followers.state_positions()
         ranks, facts = self._followers.ranks(), self._notes.facts if self._notes else {}
         self._words.look(ranks)
+        self._outlets.look()
         self._departures.settle(time.perf_counter_ns())
         self._host.targets = tuple(self._followers.targets(with_workers=self._overhead.workers))
         self._stacks.watched = watched_ranks(ranks, facts)
@@ -307,13 +313,18 @@ class Agent:
         self._followers.close()
 
     def _take_gaps(self) -> None:
-        """Takes over the gaps that a merge reported at its end."""
+        """Takes over the gaps that a merge and outlets reported at their end."""
         for gap in [news for news in self._news if isinstance(news, ProbeGap)]:
             self._writer.put_gap(gap)
 
+    def _end_outlets(self, launcher_cpu_s: float) -> None:
+        self._outlets.finish()
+        if self._outlets.started:  # the last reading has its cost, too
+            self._writer.put_meta(agent=self._account(launcher_cpu_s))
+
     def _account(self, launcher_cpu_s: float) -> dict[str, float]:
         return {
-            "cpu_s": self._overhead.cpu_s + launcher_cpu_s,
+            "cpu_s": self._overhead.cpu_s + self._outlets.cpu_s + launcher_cpu_s,
             "wall_s": (time.perf_counter_ns() - self._plan.began_ns) / 1e9,
             "startup_s": startup_s(self._plan),
             "lost_records": self._followers.lost_records,

@@ -6,21 +6,18 @@ Drivers, databases and arrays are loaded only there, so that a crash in them cos
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import signal
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from rn50_advisor.advisor.run.child_talk import ChildTalk
 from rn50_advisor.advisor.run.launch.job_end import describe_error, describe_status
-from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
 _MODULE = "rn50_advisor.advisor.run.recording_process"
 _UNSENT_MAX = 64 << 10  # bytes of unread requests for a stopped process; more are dropped
-_LOOK_S = 0.02
 _LINE_MAX = 500  # characters
 _ENDS_WITHIN_S = 1.0  # once it has written everything down
 
@@ -31,7 +28,7 @@ class Companion:
     def __init__(self, plan: RecordingPlan, job_pid: int) -> None:
         self._plan = plan
         self._job_pid = job_pid
-        self._talk: _Talk | None = None
+        self._talk: ChildTalk | None = None
         self._recorded = False
         self._done = False
         self._complaint: str | None = None
@@ -42,7 +39,7 @@ class Companion:
         if self._plan.run_folder is None:
             return
         try:
-            self._talk = _Talk("record", plan=self._plan.as_json(), job_pid=self._job_pid)
+            self._talk = ChildTalk(_MODULE, "record", plan=self._plan.as_json(), job_pid=self._job_pid)
         except Exception as error:  # noqa: BLE001 - the job is running and goes on
             self._complain(f"the job runs unrecorded: {describe_error(error)}", at_once=True)
 
@@ -124,7 +121,7 @@ class Companion:
 
     def _close_broken(self, reason: str, end: Mapping[str, Any], deadline_s: float) -> None:
         """Starts another process to write the end of the job and since when nothing was watched."""
-        talk = _Talk("close", plan=self._plan.as_json(), job_pid=self._job_pid, reason=reason, end=end)
+        talk = ChildTalk(_MODULE, "close", plan=self._plan.as_json(), job_pid=self._job_pid, reason=reason, end=end)
         if not talk.wait(deadline_s):
             talk.kill()
 
@@ -134,107 +131,6 @@ class Companion:
         if at_once and not self._warned:
             self._warned = True
             warn(text)
-
-
-class _Talk:
-    """A child in its own session that exchanges JSON lines with us; neither pipe ever blocks us."""
-
-    def __init__(self, task: str, **first: Any) -> None:
-        """Raises OSError where no process can be started."""
-        child_in, orders = os.pipe()
-        answers, child_out = os.pipe()
-        try:
-            arguments = [str(child_in), str(child_out), task]
-            self._process = start_module(_MODULE, arguments, descriptors=(child_in, child_out))
-        except BaseException:
-            os.close(orders)
-            os.close(answers)
-            raise
-        finally:
-            os.close(child_in)
-            os.close(child_out)
-        self.pid = self._process.pid
-        self.status: int | None = None  # status from waitpid, once reaped
-        self.answers: int | None = answers
-        self._orders: int | None = orders
-        self._unsent, self._unread = b"", b""
-        os.set_blocking(orders, False)
-        os.set_blocking(answers, False)
-        self.post(**first)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return len(self._unsent)
-
-    def post(self, **what: Any) -> None:
-        self._unsent += json.dumps(what).encode() + b"\n"
-        self.send()
-
-    def send(self) -> None:
-        while self._orders is not None and self._unsent:
-            try:
-                self._unsent = self._unsent[os.write(self._orders, self._unsent) :]
-            except BlockingIOError:
-                return
-            except OSError:  # it is gone
-                os.close(self._orders)
-                self._orders = None
-
-    def heard(self) -> list[dict[str, Any]]:
-        while self.answers is not None:
-            try:
-                data = os.read(self.answers, 65536)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            if not data:
-                os.close(self.answers)
-                self.answers = None
-            self._unread += data
-        *lines, self._unread = self._unread.split(b"\n")
-        found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # a faulty process may write anything
-                found.append(json.loads(line))
-        return [each for each in found if isinstance(each, dict)]
-
-    def reap(self) -> int | None:
-        """Reaps the companion without waiting. Returns its wait status; None while it runs."""
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = status
-                self._process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait again
-        return self.status
-
-    def await_news(self, timeout_s: float) -> None:
-        """Waits until it writes, reads or ends, by polling its pipes."""
-        poller = select.poll()
-        if self.answers is not None:
-            poller.register(self.answers, select.POLLIN)
-        if self._orders is not None and self._unsent:
-            poller.register(self._orders, select.POLLOUT)
-        # its pipe ends a moment before it does
-        poller.poll(1000 * min(timeout_s, _LOOK_S if self.answers is None else timeout_s))
-
-    def wait(self, deadline_s: float) -> bool:
-        """True if the process ended in time; its answers are ignored."""
-        while self.reap() is None:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return False
-            self.send()
-            self.heard()
-            self.await_news(left_s)
-        return True
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self._process.returncode = (
-            -signal.SIGKILL
-        )  # a process hung in a disk driver does not die now, and Popen must not wait
 
 
 def warn(line: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -31,4 +31,15 @@ class RunOptions:
     merge_to: str = ""
     merge_token_file: str = ""
     merge_period_s: float = 10.0
+    # what the run is handed to while it goes; empty: nothing leaves it, nothing listens, and no process is started for it
+    metrics_file: str = ""
+    metrics_listen: str = ""
+    otlp: str = field(default="", repr=False)  # may hold a password
+    outlet_period_s: float = 5.0  # rarer where a reading costs more than the overhead budget allows
+    thresholds_file: str = ""  # of `--config`, for what is said while the run goes
     close_within_s: float = 10.0  # the end of the recording never keeps the job's exit longer than this
+
+    @property
+    def has_outlets(self) -> bool:
+        """True if something is to leave the run while it goes."""
+        return bool(self.metrics_file or self.metrics_listen or self.otlp)

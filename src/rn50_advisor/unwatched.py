@@ -23,6 +23,9 @@ _VALUED = frozenset(
         "--merge-listen",
         "--merge-to",
         "--merge-token-file",
+        "--metrics-file",
+        "--metrics-listen",
+        "--otlp",
     }
 )
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127

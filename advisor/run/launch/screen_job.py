@@ -61,6 +61,7 @@ class Supervised:
         """`size` is rows and columns of the pane the output is shown in. Raises OSError where no process can be started."""
         run_folder = run_folder.absolute()
         reading, writing = os.pipe()
+        asked, asking = os.pipe()  # options may hold a password, and everybody sees command lines
         try:
             request = {
                 "report": writing,
@@ -71,13 +72,17 @@ class Supervised:
                 "columns": size[1],
             }
             process = start_module(
-                "rn50_advisor.advisor.run.launch.supervise", [json.dumps(request), *argv], descriptors=(writing,)
+                "rn50_advisor.advisor.run.launch.supervise", [str(asked), *argv], descriptors=(writing, asked)
             )
         except BaseException:
             os.close(reading)
+            os.close(asking)
             raise
         finally:
             os.close(writing)
+            os.close(asked)
+        with contextlib.suppress(BrokenPipeError), os.fdopen(asking, "w") as pipe:  # it may be gone already
+            json.dump(request, pipe)
         os.set_blocking(reading, False)
         return cls(process, reading, run_folder)
 

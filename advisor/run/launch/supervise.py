@@ -117,10 +117,11 @@ def set_size(descriptor: int, rows: int, columns: int) -> None:
 
 
 def main() -> None:
-    """Arguments: one JSON object, then the job's command line."""
+    """Arguments: the descriptor of a pipe with one JSON object, then the job's command line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the job runs, an interrupt simply ends us
-    request, argv = json.loads(sys.argv[1]), sys.argv[2:]
+    with os.fdopen(int(sys.argv[1])) as pipe:
+        request, argv = json.load(pipe), sys.argv[2:]
     report = StatusLines(request["report"])
     folder = Path(request["run_folder"])
     null = os.open(os.devnull, os.O_RDWR)

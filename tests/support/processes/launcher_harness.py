@@ -27,9 +27,9 @@ def launcher_argv(run_folder: Path, job: list[str], *, prelude: str = "", **opti
 def in_agent(code: str) -> str:
     """Returns a prelude that runs this Python in the recording process before it starts."""
     return f"""
-import rn50_advisor.advisor.run.companion as companion
-start = companion.start_module
-companion.start_module = lambda module, arguments, **rest: start("prepared_agent", [{code!r}, *arguments], **rest)
+import rn50_advisor.advisor.run.child_talk as child_talk
+start = child_talk.start_module
+child_talk.start_module = lambda module, arguments, **rest: start("prepared_agent", [{code!r}, *arguments], **rest)
 """
 
 

@@ -35,8 +35,12 @@ def started(folder: Path, *argv: str) -> tuple[subprocess.Popen[bytes], int]:
     read, write = os.pipe()
     options = asdict(RunOptions(host_probes=False))
     request = {"report": write, "run_folder": str(folder), "rows": 30, "columns": 100, "options": options, "name": ""}
-    process = start_module(MODULE, [json.dumps(request), *argv], descriptors=[write])
+    asked, asking = os.pipe()
+    process = start_module(MODULE, [str(asked), *argv], descriptors=[write, asked])
     os.close(write)
+    os.close(asked)
+    with os.fdopen(asking, "w") as pipe:
+        json.dump(request, pipe)
     return process, read
 
 

@@ -6,12 +6,11 @@ import base64
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from otlp_receiver import OtlpReceiver, attributes
 from reading_samples import AT_UNIX_S, STARTED_UNIX_S, reading
 from rn50_advisor.advisor.outlets import otlp_push
 from rn50_advisor.advisor.outlets.otlp_push import OtlpPush
@@ -19,46 +18,14 @@ from rn50_advisor.advisor.outlets.outlet import NotDelivered
 from rn50_advisor.advisor.outlets.run_series import series_of
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-service = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
-
-
-class Receiver(ThreadingHTTPServer):
-    """Takes OTLP as a collector does; answers as told."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Takes)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.status = 200
-        self.answering = threading.Event()
-        self.answering.set()
-        self.requests: list[tuple[str, dict[str, str], Any]] = []
-
-
-class _Takes(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        document = service.ExportMetricsServiceRequest.FromString(body)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.requests.append((self.path, headers, document))
-        self.server.answering.wait(60.0)
-        self.send_response(self.server.status)
-        if 300 <= self.server.status < 400:
-            self.send_header("Location", f"{self.server.url}/elsewhere")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
     for name in ("HTTP_PROXY", "http_proxy", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
-    server = Receiver()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    server = OtlpReceiver()
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield server
     server.answering.set()
@@ -72,11 +39,7 @@ def opened(url: str) -> OtlpPush:
     return outlet
 
 
-def attributes(of: Any) -> dict[str, str]:
-    return {each.key: each.value.string_value for each in of.attributes}
-
-
-def test_a_collector_gets_every_series_with_its_unit_and_kind(receiver: Receiver) -> None:
+def test_a_collector_gets_every_series_with_its_unit_and_kind(receiver: OtlpReceiver) -> None:
     told = reading(run="mine")
     opened(receiver.url).deliver(told)
     ((path, _, document),) = receiver.requests
@@ -107,7 +70,7 @@ def test_a_collector_gets_every_series_with_its_unit_and_kind(receiver: Receiver
 
 
 def test_headers_and_resource_come_from_the_environment_as_for_every_exporter(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=abc")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "resnet")
@@ -119,7 +82,7 @@ def test_headers_and_resource_come_from_the_environment_as_for_every_exporter(
     assert (named["service.name"], named["team"]) == ("resnet", "vision")
 
 
-def test_user_and_password_of_the_address_log_in(receiver: Receiver) -> None:
+def test_user_and_password_of_the_address_log_in(receiver: OtlpReceiver) -> None:
     outlet = opened(receiver.url.replace("//", "//user:pass@"))
     outlet.deliver(reading())
     ((_, headers, _),) = receiver.requests
@@ -132,7 +95,7 @@ def test_user_and_password_of_the_address_log_in(receiver: Receiver) -> None:
     [(403, "HTTP 403 Forbidden"), (404, "HTTP 404 Not Found"), (307, "HTTP 307 Temporary Redirect")],
 )
 def test_a_collector_that_refuses_is_a_failure_and_gets_no_header_elsewhere(
-    status: int, words: str, receiver: Receiver
+    status: int, words: str, receiver: OtlpReceiver
 ) -> None:
     outlet = opened(receiver.url)
     receiver.status = status
@@ -143,14 +106,14 @@ def test_a_collector_that_refuses_is_a_failure_and_gets_no_header_elsewhere(
     outlet.deliver(reading())
 
 
-def test_a_collector_that_does_not_answer_is_a_failure(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_does_not_answer_is_a_failure(receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp_push, "_ANSWERS_WITHIN_S", 0.2)
     receiver.answering.clear()
     with pytest.raises(NotDelivered, match="no answer in time"):
         opened(receiver.url).deliver(reading())
 
 
-def test_a_collector_that_is_not_there_is_a_failure(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_is_not_there_is_a_failure(receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otlp_push, "_ANSWERS_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

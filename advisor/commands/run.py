@@ -126,6 +126,14 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     show_envvar=True,
     help="Send metrics of the running job to an OpenTelemetry collector, as OTLP over HTTP.",
 )
+@click.option(
+    "--notify",
+    metavar="URL",
+    default="",
+    envvar="RN50_ADVISOR_NOTIFY",
+    show_envvar=True,
+    help="Post a line to this webhook (Slack, Teams, or JSON to anything else) when the job hangs, dies or becomes slower.",
+)
 def run(
     *,
     command: tuple[str, ...],
@@ -143,6 +151,7 @@ def run(
     metrics_file: str,
     metrics_listen: str,
     otlp: str,
+    notify: str,
 ) -> NoReturn:
     """Run COMMAND unchanged, watch it, and say what holds it back.
 
@@ -177,6 +186,7 @@ def run(
         metrics_file=metrics_file,
         metrics_listen=metrics_listen,
         otlp=otlp,
+        notify=notify,
         thresholds_file=str(config or ""),
     )
     if settings.has_outlets:

@@ -22,6 +22,10 @@ def asked_outlets(options: RunOptions) -> list[Outlet]:
         from rn50_advisor.advisor.outlets.otlp_push import OtlpPush  # noqa: PLC0415
 
         outlets.append(OtlpPush(options.otlp))
+    if options.notify:
+        from rn50_advisor.advisor.outlets.webhook import Webhook  # noqa: PLC0415
+
+        outlets.append(Webhook(options.notify))
     return outlets
 
 

@@ -35,6 +35,7 @@ class RunOptions:
     metrics_file: str = ""
     metrics_listen: str = ""
     otlp: str = field(default="", repr=False)  # may hold a password
+    notify: str = field(default="", repr=False)  # is a password
     outlet_period_s: float = 5.0  # rarer where a reading costs more than the overhead budget allows
     thresholds_file: str = ""  # of `--config`, for what is said while the run goes
     close_within_s: float = 10.0  # the end of the recording never keeps the job's exit longer than this
@@ -42,4 +43,4 @@ class RunOptions:
     @property
     def has_outlets(self) -> bool:
         """True if something is to leave the run while it goes."""
-        return bool(self.metrics_file or self.metrics_listen or self.otlp)
+        return bool(self.metrics_file or self.metrics_listen or self.otlp or self.notify)

@@ -26,6 +26,7 @@ _VALUED = frozenset(
         "--metrics-file",
         "--metrics-listen",
         "--otlp",
+        "--notify",
     }
 )
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127

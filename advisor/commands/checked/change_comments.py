@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-from rn50_advisor.advisor.commands.checked.json_requests import RequestFailed, ask
+from rn50_advisor.advisor.outlets.json_requests import RequestFailed, ask
 
 PAGE = 100  # comments in an answer, the most that either service gives
 PAGES_MAX = 20

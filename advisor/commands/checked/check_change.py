@@ -218,7 +218,7 @@ def _append(path: str, text: str) -> None:
 def _put(service: Service, name: str, text: str) -> None:
     """Writes the comment; where that fails, says so in one line."""
     from rn50_advisor.advisor.commands.checked.change_comments import put_comment
-    from rn50_advisor.advisor.commands.checked.json_requests import RequestFailed
+    from rn50_advisor.advisor.outlets.json_requests import RequestFailed
     from rn50_advisor.advisor.report.checked.comment import marker
 
     if service.comments is None:

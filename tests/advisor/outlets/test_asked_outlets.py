@@ -18,12 +18,18 @@ from rn50_advisor.advisor.run.run_options import RunOptions
 
 def test_each_option_asks_for_its_outlet_and_none_for_none(tmp_path: Path) -> None:
     assert asked_outlets(RunOptions()) == [] and not RunOptions().has_outlets
-    options = RunOptions(metrics_file=str(tmp_path / "x.prom"), metrics_listen="0", otlp="http://collector:4318")
+    options = RunOptions(
+        metrics_file=str(tmp_path / "x.prom"),
+        metrics_listen="0",
+        otlp="http://collector:4318",
+        notify="https://chat/hook/x",
+    )
     assert options.has_outlets
     assert [(outlet.name, outlet.place) for outlet in asked_outlets(options)] == [
         ("metrics.file", str(tmp_path / "x.prom")),
         ("metrics.listen", "127.0.0.1:0"),
         ("metrics.otlp", "http://collector:4318/v1/metrics"),
+        ("notify", "https://chat"),
     ]
     check_outlets(options)
     assert list(tmp_path.iterdir()) == []
@@ -40,6 +46,7 @@ def test_each_option_asks_for_its_outlet_and_none_for_none(tmp_path: Path) -> No
         ({"metrics_listen": "192.0.2.1:9400"}, "Cannot assign requested address"),  # of no machine (RFC 5737)
         ({"otlp": "collector:4318"}, "no http:// or https:// address"),
         ({"otlp": "http://user:s3cret@host:port"}, "this is no address"),
+        ({"notify": "hooks.slack.com/s3cret"}, "no http:// or https:// address"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(
@@ -80,7 +87,7 @@ def test_checking_loads_neither_arrays_nor_what_sends(tmp_path: Path) -> None:
     code = (
         "import json, sys; from rn50_advisor.advisor.outlets.asked_outlets import check_outlets; "
         "from rn50_advisor.advisor.run.run_options import RunOptions; "
-        "check_outlets(RunOptions(metrics_file='x.prom', metrics_listen='0', otlp='http://h')); "
+        "check_outlets(RunOptions(metrics_file='x.prom', metrics_listen='0', otlp='http://h', notify='http://h/x')); "
         "print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.commands.checked.change_comments import (
     GitLabNotes,
     put_comment,
 )
-from rn50_advisor.advisor.commands.checked.json_requests import RequestFailed
+from rn50_advisor.advisor.outlets.json_requests import RequestFailed
 
 MARKER = "<!-- rn50-advisor ci: training -->"
 

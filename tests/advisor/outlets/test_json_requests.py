@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from change_services import dead_url, forge, silent_url
-from rn50_advisor.advisor.commands.checked.json_requests import RequestFailed, ask
+from rn50_advisor.advisor.outlets.json_requests import RequestFailed, ask
 
 HEADERS = {"Authorization": "Bearer ghs_verysecret"}
 
@@ -27,6 +27,7 @@ def test_json_goes_out_and_comes_back() -> None:
 def test_a_refusal_says_the_status_and_the_services_own_words() -> None:
     with forge(status=403, answer={"message": "Resource not accessible by integration"}) as service:
         refused = failure(service.url)
+    assert not refused.may_have_arrived
     assert (refused.status, refused.message) == (403, "HTTP 403: Resource not accessible by integration")
 
 
@@ -38,13 +39,15 @@ def test_a_redirect_takes_the_token_nowhere() -> None:
 
 
 def test_a_dead_service_is_one_line() -> None:
-    assert failure(dead_url()).message == "Connection refused"
+    dead = failure(dead_url())
+    assert dead.message == "Connection refused" and not dead.may_have_arrived
 
 
 @pytest.mark.parametrize("drips", [False, True])
 def test_a_service_that_never_answers_is_waited_for_no_longer_than_allowed(drips: bool) -> None:
     with silent_url(drips=drips) as url:
-        assert "no answer" in failure(url, 0.2).message
+        silent = failure(url, 0.2)
+        assert "no answer" in silent.message and silent.may_have_arrived
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,16 @@ _EXPLANATION_CHARS = 200
 
 
 class RequestFailed(Exception):
-    """The service could not be asked, or refused; `status` is its answer, None where it gave none."""
+    """The service could not be asked, or refused; `status` is its answer, None where it gave none.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    `may_have_arrived`: the request was sent, and nobody knows what became of it.
+    """
+
+    def __init__(self, message: str, status: int | None = None, *, may_have_arrived: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
+        self.may_have_arrived = may_have_arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def ask(
     try:
         answer = answers.get(timeout=longest_s)
     except queue.Empty:
-        raise RequestFailed(f"no answer within {longest_s:.0f} s") from None
+        raise RequestFailed(f"no answer within {longest_s:g} s", may_have_arrived=True) from None
     if isinstance(answer, RequestFailed):
         raise answer
     return answer
@@ -81,10 +85,12 @@ def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], long
             raise RequestFailed(f"HTTP {error.code}{_explanation(error)}", error.code) from None
     except urllib.error.URLError as error:
         raise RequestFailed(_reason(error.reason)) from None
-    except OSError as error:
-        raise RequestFailed(_reason(error)) from None
-    except (ValueError, http.client.HTTPException) as error:  # their words may hold the address
+    except OSError as error:  # while it waited for the answer
+        raise RequestFailed(_reason(error), may_have_arrived=True) from None
+    except (ValueError, http.client.InvalidURL) as error:  # their words may hold the address
         raise RequestFailed(f"the request could not be made ({type(error).__name__})") from None
+    except http.client.HTTPException as error:
+        raise RequestFailed(f"no answer that is HTTP ({type(error).__name__})", may_have_arrived=True) from None
 
 
 def _decoded(content: bytes) -> Any:

@@ -66,7 +66,7 @@ def ran(place: Path, api: str, github: dict[str, Any], command: str, event: dict
 def test_a_slower_pull_request_fails_with_one_comment_that_the_next_push_updates(tmp_path: Path) -> None:
     with forge() as service:
         main = ran(tmp_path, service.url, PUSH, "env | sort >seen; pwd >>seen; python train.py 0.005")
-        assert main.failed == [] and main.outcomes["actions/cache/save@v4"] == "success", main.log
+        assert main.failed == [] and main.outcomes["actions/cache/save"] == "success", main.log
         assert service.asked == [] and main.outputs["change"] == "" and main.outputs["verdict"], main.log
 
         seen = (tmp_path / "workspace/seen").read_text()
@@ -74,7 +74,7 @@ def test_a_slower_pull_request_fails_with_one_comment_that_the_next_push_updates
 
         pull = {"pull_request": {"number": 5}}
         slower = ran(tmp_path, service.url, PULL, "python train.py 0.1", pull)
-        assert slower.failed == ["judge"] and slower.outcomes["actions/upload-artifact@v4"] == "success", slower.log
+        assert slower.failed == ["judge"] and slower.outcomes["actions/upload-artifact"] == "success", slower.log
         assert slower.outcomes["keep"] == "skipped", "a pull request is no base"
         assert slower.outputs["change"] == "regressed" and float(slower.outputs["speed"]) < 0.3
         assert "::error title=Training became slower::" in slower.log and "regressed" in slower.summary

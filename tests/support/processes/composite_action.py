@@ -81,7 +81,7 @@ class Runner:
 
     def _step(self, number: int, step: dict[str, Any], job: _Job) -> None:
         context = job.context
-        name = step.get("id") or step["uses"]
+        name = step.get("id") or step["uses"].partition("@")[0]
         wanted = step.get("if", "success()")
         own_word = any(word in wanted for word in ("cancelled()", "always()", "failure()"))
         outcome = "skipped"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,16 @@ def test_throttling_is_said_of_the_gpus_that_train_and_whose_driver_counts_it() 
         replace(gpu(2), ranks="", throttled_pct=50.0),
     )
     assert values(replace(running(), gpus=gpus))["rn50_advisor_gpu_throttled_ratio"] == {"gpu=0": 0.25}
+
+
+def test_the_page_names_every_series_with_its_labels() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "metrics.md").read_text()
+    rows = {name: line for line in page.splitlines() for name in re.findall(r"^\| (.*?) \|", line)}
+    report = replace(running(), gpus=(replace(gpu(0), ranks="0", throttled_pct=25.0),))
+    for family in [*series_of(reading(report)), *series_of(ended(3))]:
+        (row,) = (line for names, line in rows.items() if f"`{family.prometheus_name}`" in names)
+        labels = {label for point in family.points for label in point.labels} - {"run"}
+        assert "the same" in row or not [label for label in labels if f"`{label}`" not in row], row
 
 
 @pytest.mark.parametrize(("code", "signal", "said"), [(0, None, 0.0), (3, None, 3.0), (None, "SIGKILL", 137.0)])

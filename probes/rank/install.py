@@ -70,8 +70,8 @@ def _read(root: str, path: str) -> str:
         return ""
 
 
-def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affinity: Any = None) -> None:
-    """Installs the recorder. `after(name, callback)` makes a finder that calls back once the module has been imported.
+def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affinity: Any = None) -> Recorder:
+    """Installs the recorder and returns it. `after(name, callback)` makes a finder that calls back once the module has been imported.
 
     `affinity`: what the finders have seen of the process's cores.
     """
@@ -103,6 +103,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
         hide()
     else:
         sys.meta_path.insert(0, after("torch._dynamo.eval_frame", hide))
+    return recorder
 
 
 def _trial(folder: str) -> type[RankTrial] | None:

@@ -36,7 +36,7 @@ from .steps.mark_buffer import MarkBuffer
 from .steps.step_account import Account
 from .steps.step_phases import CLIP, EVALUATION, FORWARD, GAP
 from .steps.untrained_batches import shows_evaluation
-from .summed_facts import note_exception, sum_up
+from .summed_facts import ending_exception, note_exception, sum_up
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread
 from .workers.sample_profiles import budget_share
@@ -60,6 +60,8 @@ class Recorder(TrainingThread):
         self.affinity: Any = None  # what sitecustomize has seen of it
         self.foreign: Any = None  # a Foreign, once installed
         self.collectives: Any = None  # a Collectives, once installed
+        self.retired = False  # recorded no more, in a process that goes on
+        self.ending: BaseException | None = None  # that ended what was recorded there
         self.trial: RankTrial | None = None  # set if changes are to be tried
         self.captures = Captures()
         self.captures.before = self._before_capture
@@ -71,7 +73,7 @@ class Recorder(TrainingThread):
 
     def forget(self) -> None:
         """Resets in a new or forked process: nothing is known about it, and it must not write to the parent's ring."""
-        self.active = True
+        self.active = not self.retired
         self.buffer.forget()
         self.errors = 0
         self.worker: WorkerLog | None = None
@@ -94,6 +96,21 @@ class Recorder(TrainingThread):
         self.schedule = StepSchedule(self)
         self.garbage.events.clear()
         self.deep: ProfilerWindow | None = None  # set if a deep window was requested
+
+    def retire(self, ending: BaseException | None) -> None:
+        """Ends the recording of a process that goes on. `ending`: the exception that ended what was recorded, if one did."""
+        self.retired, self.ending = True, ending
+        self.leave()
+        self.forget()
+        self.garbage.stop()
+
+    def resume(self, folder: str) -> None:
+        """Records again, as a new process, for the advisor of another ring folder."""
+        self.folder, self.retired, self.ending = folder, False, None
+        self.forget()
+        if self.collectives is not None:
+            self.collectives.forget()
+        self.garbage.listen()
 
     def before_fork(self) -> None:
         """Called before a fork: the child would inherit the forking thread's profiler and keep its records for ever."""
@@ -205,7 +222,7 @@ class Recorder(TrainingThread):
                 if self.buffer.on:
                     self.buffer.flush_into(self.account)
                 self._end_rank(self.account)
-            elif self.active and self.worker is None and getattr(sys, "last_value", None) is not None:
+            elif self.active and self.worker is None and ending_exception(self) is not None:
                 self._note_failure()
         except Exception:
             self.active = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 _NO_MEMORY = "out of memory"
 
 
+def ending_exception(recorder: Recorder) -> BaseException | None:
+    """The exception that ends a process which never trained, or what was recorded of one that goes on."""
+    # a notebook keeps that of an earlier cell as the last one
+    return recorder.ending if recorder.retired else getattr(sys, "last_value", None)
+
+
 def note_exception(recorder: Recorder) -> None:
     """Records the exception that ends the process, if any."""
-    error = uncaught()
+    error = uncaught() if not recorder.retired else recorder.ending
     if error is not None:
         marked = PHASES[recorder.account.phase] if recorder.account is not None else ""
         recorder.facts.values["exception"] = exception_facts(recorder.torch, error, marked)

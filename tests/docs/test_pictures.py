@@ -13,6 +13,7 @@ from docs.pictures import CHROMIUMS, FRAME_S, PAGE_SIZE, PICTURES, SIZE, animate
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
+from rn50_advisor.advisor.report import render
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 BYTES_MAX = 300_000
@@ -52,15 +53,16 @@ def png_size(picture: Path) -> tuple[int, int]:
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
 
 
-def test_the_picture_of_the_report_is_there_and_small() -> None:
-    picture = PICTURES / "report.png"
+@pytest.mark.parametrize("name", ["report.png", "notebook.png"])
+def test_the_picture_of_the_report_is_there_and_small(name: str) -> None:
+    picture = PICTURES / name
     assert png_size(picture) == PAGE_SIZE and picture.stat().st_size <= PNG_BYTES_MAX
 
 
 @pytest.mark.chromium
 @pytest.mark.skipif(not any(map(shutil.which, CHROMIUMS)), reason="no Chromium on this machine")
 def test_the_report_is_drawn_by_chromium(tmp_path: Path) -> None:
-    assert photograph(diagnose(read_job(RUN)), tmp_path / "report.png")
+    assert photograph(render(diagnose(read_job(RUN)), "html"), tmp_path / "report.png")
     assert png_size(tmp_path / "report.png") == PAGE_SIZE
 
 
@@ -100,4 +102,7 @@ def test_perfettos_own_page_shows_the_trace(tmp_path: Path) -> None:
 
 def test_without_chromium_the_picture_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not photograph(diagnose(read_job(RUN)), tmp_path / "report.png") and not (tmp_path / "report.png").exists()
+    assert (
+        not photograph(render(diagnose(read_job(RUN)), "html"), tmp_path / "report.png")
+        and not (tmp_path / "report.png").exists()
+    )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.store.database import (
     LOCK_NAME,
     SPARE_BYTES,
+    add_gap,
     close_broken_off,
     create_database,
     give_lock_back,
@@ -124,3 +127,12 @@ def test_a_run_whose_writer_was_killed_is_closed(tmp_path: Path) -> None:
     }
     assert ended == {50: 900, 51: None, 52: 600}
     assert (mode, (tmp_path / LOCK_NAME).exists()) == ("delete", False)
+
+
+def test_a_gap_is_added_to_a_run_that_has_ended(tmp_path: Path) -> None:
+    create_database(tmp_path / FILE_NAME, {"name": "x"}).close()
+    for reason in ("first", "token=hf_abcdefghijklmnopqrstuvwxyz0123456789"):
+        add_gap(tmp_path, ProbeGap("output", "job", reason, "hint"))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        ((metric, scope, reason, hint),) = db.execute("SELECT * FROM gaps").fetchall()
+    assert (metric, scope, hint) == ("output", "job", "hint") and "hf_" not in reason

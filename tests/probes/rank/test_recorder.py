@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import types
 from pathlib import Path
@@ -76,3 +77,20 @@ def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, ali
         recorder.become_worker(0)
     assert len(list(Path(recorder.folder).glob("worker-*"))) == alive
     assert recorder.active == alive
+
+
+def test_a_retired_recorder_marks_nothing_in_this_process_or_a_forked_one_and_can_be_resumed(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    recorder.garbage.listen()
+    reader = RingReader(Path(as_rank(recorder).path))
+    recorder.retire(None)
+    assert reader.position().ended and not recorder.active and recorder.account is None
+    assert recorder.garbage.callback not in gc.callbacks
+    recorder.forget()  # as in a forked child
+    assert not recorder.active
+    recorder.resume(str(tmp_path / "another"))
+    assert recorder.active and recorder.facts._folder == recorder.folder == str(tmp_path / "another")
+    assert recorder.garbage.callback in gc.callbacks
+    recorder.retire(None)
+    reader.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.summed_facts import device_of, note_exception, sum_up
+from rn50_advisor.probes.rank.summed_facts import device_of, ending_exception, note_exception, sum_up
 
 
 @pytest.fixture
@@ -56,3 +56,16 @@ def test_the_exception_that_ends_the_process_is_recorded_with_its_phase(
 
 def test_the_device_is_written_as_tensors_write_it() -> None:
     assert device_of({}) == "" and device_of({"cuda": {"device": 3}}) == "cuda:3"  # type: ignore[typeddict-item]
+
+
+def test_a_process_that_goes_on_ended_with_what_left_the_recorded_part_and_not_with_an_earlier_failure(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "last_value", ValueError("of an earlier cell"), raising=False)
+    assert ending_exception(recorder) is sys.last_value
+    recorder.retired = True
+    note_exception(recorder)
+    assert "exception" not in recorder.facts.values and ending_exception(recorder) is None
+    recorder.ending = KeyError("theirs")
+    note_exception(recorder)
+    assert "theirs" in str(recorder.facts.values["exception"]) and ending_exception(recorder) is recorder.ending

@@ -21,7 +21,7 @@ import sys, time, torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(40):
+for step in range(25):
     model(torch.ones(8, 4)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -95,6 +95,19 @@ def test_a_name_that_is_none_ends_before_anything_is_done(name: str, tmp_path: P
     made = runner_in(tmp_path, "").run(PULL, run="touch hit", name=name, install="false")
     assert made.failed == ["prepare"] and made.outcomes["record"] == made.outcomes["judge"] == "skipped"
     assert not (tmp_path / "workspace/hit").exists() and "letters, digits" in made.log
+
+
+def test_a_folder_that_the_action_did_not_make_is_left_alone(tmp_path: Path) -> None:
+    runner = runner_in(tmp_path, "")
+    own = runner.workspace / "rn50-advisor-ci/training"
+    own.mkdir(parents=True)
+    (own / "notes").write_text("mine")
+    made = runner.run(PULL, run="exit 0", install="false")
+    assert made.failed == ["prepare"] and made.outcomes["record"] == "skipped"
+    assert (own / "notes").read_text() == "mine" and "choose another name" in made.log
+    (own / ".rn50-advisor").touch()
+    assert runner.run(PULL, run="exit 0", install="false").outcomes["prepare"] == "success"
+    assert not (own / "notes").exists()
 
 
 def test_the_advisor_is_installed_beside_the_jobs_environment(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from change_services import dead_url, forge, silent_url
-from rn50_advisor.advisor.outlets import json_requests
 from rn50_advisor.advisor.commands.checked.check_change import ci
 from rn50_advisor.advisor.model.errors import NotARun, NotComparable, Regressed
+from rn50_advisor.advisor.outlets import json_requests
 from store_rows import MS
 from written_runs import written_run
 

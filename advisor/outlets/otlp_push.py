@@ -55,8 +55,13 @@ class OtlpPush(Outlet):
 
         assert self._exporter is not None
         self._session.outcome = ""
-        result = self._exporter.export(metrics_data(reading))
-        if self._session.outcome or result is not MetricExportResult.SUCCESS:
+        try:
+            sent = self._exporter.export(metrics_data(reading)) is MetricExportResult.SUCCESS
+        except Exception as error:
+            if not self._session.outcome:
+                raise
+            raise NotDelivered(self._session.outcome) from error  # older exporters pass on what `requests` raises
+        if self._session.outcome or not sent:
             raise NotDelivered(self._session.outcome or "the exporter could not send")
 
 

@@ -14,6 +14,8 @@ import yaml
 from change_services import forge
 from cli_process import environment
 from composite_action import Ran, Runner, value_of
+from rn50_advisor.advisor.store.run_bundle import make_bundle
+from written_runs import written_run
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = """
@@ -88,6 +90,18 @@ def test_a_slower_pull_request_fails_with_one_comment_that_the_next_push_updates
         assert set(service.tokens) == {"Bearer ghs_secret"} and "ghs_secret" not in slower.log + slower.summary
     stored = [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
     assert not [path for path in stored if b"ghs_secret" in path.read_bytes()]
+
+
+def test_a_base_of_ones_own_needs_no_cache_and_is_no_base_of_others(tmp_path: Path) -> None:
+    runner = runner_in(tmp_path, "")
+    (runner.workspace / "change").mkdir()
+    (runner.workspace / "main").mkdir()
+    make_bundle(written_run(tmp_path / "run"), runner.workspace / "main/run.tar.gz")
+    inputs = {"base": "main/run.tar.gz", "working_directory": "change", "install": "false", "comment": "false"}
+    made = runner.run(PUSH, run="pwd", **inputs)
+    assert made.failed == [] and str(runner.workspace / "change") in made.log, made.log
+    assert made.outputs["change"] == "unknown", "no step was recorded"
+    assert made.outcomes["actions/cache/restore"] == made.outcomes["actions/cache/save"] == "skipped"
 
 
 @pytest.mark.parametrize("name", ["$(touch hit)", "a b", "../x", "", "x" * 70])

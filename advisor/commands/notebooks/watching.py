@@ -100,6 +100,7 @@ class Watching(ContextDecorator):
         self.watched = WatchedRun(None)
         self._entered: list[RunKeeper | None] = []  # None: that time nothing is recorded
         self._open = ExitStack()
+        self._pid = 0
 
     def _recreate_cm(self) -> Watching:
         """Each call of a decorated function is a run of its own."""
@@ -109,6 +110,7 @@ class Watching(ContextDecorator):
         why_not = _why_not()
         watched = self.watched = WatchedRun(None, why_not)
         self._entered.append(None)
+        self._pid = os.getpid()
         if why_not:
             warn(why_not)
             return watched
@@ -124,8 +126,8 @@ class Watching(ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         keeper = self._entered.pop()
-        if keeper is None:
-            return
+        if keeper is None or os.getpid() != self._pid:
+            return  # a forked child that leaves the block ends its own part, not the recording
         try:
             self._finish(keeper, error)
         except Exception as failure:  # noqa: BLE001 - the body's own end is what counts

@@ -34,9 +34,10 @@ class Departures:
             self._desk.start()
 
     def finish(self) -> None:
-        """Returns once everything known to the desk has been posted."""
+        """Returns once everything known to the desk has been posted. Processes that are first seen later are not waited for."""
         if self._desk is not None:
             self._desk.finish()
+            self._desk = None
 
     def watch(self, pid: int) -> None:
         """The job's main process is waited for by the launcher."""

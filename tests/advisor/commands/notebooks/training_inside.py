@@ -77,11 +77,23 @@ watched.save("report.json")
 
 try:
     with rn50_advisor.watch(name="second") as failing:
+        child = os.fork()
+        if child == 0:
+            sys.exit()  # leaves the block, and must not end the recording
+        os.waitpid(child, 0)
         train(*made(), epochs=1)
         raise ValueError("no such layer")
 except ValueError as error:
     found["raised"] = [str(error), error.__traceback__.tb_next is None]
 found["failed"] = [failing.report.verdict.state, failing.report.step_time.steps, str(failing)]
+
+short = DataLoader(Samples(), batch_size=8, num_workers=1, persistent_workers=True)
+with rn50_advisor.watch(
+    name="short"
+) as of_a_moment:  # shorter than the agent takes for a look, and its worker lives on
+    train(*job[:2], short, epochs=1)
+found["short"] = of_a_moment.report.job.ranks
+del short
 
 with rn50_advisor.watch(name="third") as orphan:
     keeper = int(Path(os.environ["RN50_ADVISOR_DIR"]).name.split("-")[2])

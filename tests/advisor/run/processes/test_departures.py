@@ -119,3 +119,10 @@ def test_without_epoll_it_says_so_and_goes_on(roster: Roster) -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_process_that_is_first_seen_at_the_end_is_not_waited_for(roster: Roster) -> None:
+    departures = Departures(roster, lambda _: None)
+    departures.start()
+    departures.finish()
+    departures.watch(os.getpid())

@@ -72,7 +72,7 @@ NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 LOADING_NEEDS_CORES = ("DAT001", "DAT004")
 MORE_WORKERS = ("DAT003", "DAT004")
 # One known part of a sample's work takes too long.
-COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019", "DAT020", "DAT022")
+COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019", "DAT020", "DAT022", "DAT025")
 SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
@@ -154,8 +154,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
         Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
         Cause(COSTLY_SAMPLES, ("DAT001", "COM002")),
-        # what is opened anew, rows of tables and copied collections are made of small objects, which the garbage collector follows
-        Cause(("DAT018", "DAT019", "DAT022"), ("CPU006", "DAT011", "DAT020")),
+        # what is opened anew, table rows, copied collections, decoded lists are small objects, which the garbage collector follows
+        Cause(("DAT018", "DAT019", "DAT022", "DAT025"), ("CPU006", "DAT011", "DAT020")),
         Cause(COSTLY_SAMPLES, ("DAT008",), MADE_ALIKE),
         Cause(COSTLY_SAMPLES, MORE_WORKERS, BETTER_THAN_WORKERS),
         Cause(MORE_WORKERS, COSTLY_SAMPLES, unless=BETTER_THAN_WORKERS),

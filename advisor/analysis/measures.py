@@ -34,7 +34,6 @@ from rn50_advisor.advisor.analysis.input.transforms import sample_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
-from rn50_advisor.advisor.analysis.stacks.avoidable.anomaly_detection import anomaly_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
@@ -48,7 +47,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputi
 from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_values, repeated_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_values
-from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
+from rn50_advisor.advisor.analysis.stacks.forward_operations import anomaly_values, operation_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values

@@ -33,7 +33,7 @@ class RequestFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JsonAnswer:
     status: int
     content: Any  # decoded JSON; None: it is none
 
@@ -47,12 +47,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def ask(
     method: str, url: str, content: Any = None, *, headers: Mapping[str, str], longest_s: float = LONGEST_S
-) -> Answer:
+) -> JsonAnswer:
     """Sends a request and waits for the answer, `longest_s` at most. Raises RequestFailed.
 
     In a thread of its own: a service that answers byte by byte resets every timeout of a socket.
     """
-    answers: queue.SimpleQueue[Answer | RequestFailed] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[JsonAnswer | RequestFailed] = queue.SimpleQueue()
 
     def work() -> None:
         try:
@@ -70,7 +70,7 @@ def ask(
     return answer
 
 
-def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], longest_s: float) -> Answer:
+def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], longest_s: float) -> JsonAnswer:
     sent = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "rn50-advisor", **headers}
     data = None if content is None else json.dumps(content).encode()
     opener = urllib.request.build_opener(_NoRedirect)
@@ -79,7 +79,7 @@ def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], long
         if request.type not in ("http", "https"):
             raise RequestFailed("the address does not begin with http:// or https://")
         with opener.open(request, timeout=longest_s) as response:
-            return Answer(response.status, _decoded(response.read(ANSWER_BYTES)))
+            return JsonAnswer(response.status, _decoded(response.read(ANSWER_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
             raise RequestFailed(f"HTTP {error.code}{_explanation(error)}", error.code) from None

@@ -22,6 +22,14 @@ class DescribedObjects(TypedDict):
     bytes: Whole
 
 
+class NumberColumn(TypedDict):
+    """A column of lists of numbers in an Arrow table: lists inside the row's own, and numbers, of a row on average, from a few rows."""
+
+    name: str
+    lists: float
+    numbers: float
+
+
 class DescribedDataset(_Classed, total=False):
     """`length` None: unknown, or too costly to read. `inner`: the wrapped dataset; `parts`: the first parts of a concatenation."""
 
@@ -35,6 +43,8 @@ class DescribedDataset(_Classed, total=False):
     arrays: list[str]  # attributes that hold one row for each sample, in the process's memory
     objects: list[DescribedObjects]
     format: str  # in which Hugging Face datasets return their items
+    columns: list[NumberColumn]  # that Hugging Face datasets decode from Arrow, with the most numbers first
+    other_columns: Whole  # that they return besides, if not single numbers: texts, images, structures
     lookup_ns: Whole  # time of one lookup in their indices mapping; absent without a mapping
     name: str
     split: str

@@ -1,18 +1,24 @@
-"""Measures how many operations a step has and how long one takes, and finds where the user's code spends the time of computing.
+"""Measures how many operations a step has, how long one takes and what anomaly detection adds, and finds where the user's code computes.
 
 The recorder counts the nodes of autograd's graph in the steps whose CPU clocks it reads. Operations are a function's own where none of
-torch's modules makes them: tensor expressions, sparse products, distributions, other libraries.
+torch's modules makes them: tensor expressions, sparse products, distributions, other libraries. Anomaly detection formats a traceback for
+each operation of the forward pass, which stack samples show, and searches all gradients of the backward pass for NaN.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import (
+    WHOLE_TENSORS,
+    profiled_values,
+    samples_by_rank,
+    working_rows,
+)
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import loop_apart
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
@@ -31,15 +37,21 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATION_S, STEP_OPERATIONS
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_OPERATION_S,
+    STEP_OPERATIONS,
+    STEP_SEARCHED_ELEMENTS,
+    STEP_TRACEBACKS_S,
+)
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.documents.code_places import UserLine
+from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _COUNTED_MIN = 10  # steps
 _FUNCTIONS_MAX = 5
 _UNREAD_MIN = 0.08  # of the samples
+_FORMATTING = ("/traceback.py", "/linecache.py")
 _MOST_SHARE = 0.6  # of the samples in the forward pass: lines of a cell that is called in a loop have less each
 
 
@@ -55,6 +67,31 @@ def operation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> M
             continue
         found[STEP_OPERATIONS, rank] = counted["nodes"] / counted["steps"]
         found[STEP_OPERATION_S, rank] = counted["low_ns"] / 1e9
+    return found
+
+
+def anomaly_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Seconds in tracebacks, and elements searched, per step of each rank on a CPU."""
+    found, known, on_gpus = Measured(), facts_by_rank(recording), ranks_on_gpus(recording)
+    profiles = list(profiles_by_rank(recording))
+    samples = samples_by_rank((rank, profile["looks"]) for rank, profile in profiles)
+    # torch calls the formatter itself, often with no frame of the user's code in the part of the stack that is kept
+    rows = ((rank, row) for rank, profile in profiles for row in profile["stacks"] if _formats(row["frames"]))
+    formats = samples_by_rank((rank, row["count"]) for rank, row in rows)
+    for rank, steps in steady.items():
+        if rank in on_gpus or samples[rank] < LINE_SAMPLES_MIN:
+            why = "on a GPU" if rank in on_gpus else "no profile of the training thread was taken"
+            found.missing[STEP_TRACEBACKS_S, rank] = why
+        else:
+            seen_s = formats[rank] / samples[rank] * steps.per_step_s
+            found[STEP_TRACEBACKS_S, rank] = min(steps.per_step("forward"), seen_s)
+        timed = known.get(rank, RankFacts()).get("backward_nodes")
+        if timed is None or "searched" not in timed:
+            why = "on a GPU" if rank in on_gpus else "no backward pass was looked at node by node"
+            found.missing[STEP_SEARCHED_ELEMENTS, rank] = why
+        else:
+            passes = max(1.0, steps.per_step("micro_batches"))
+            found[STEP_SEARCHED_ELEMENTS, rank] = timed["searched"] / timed["passes"] * passes
     return found
 
 
@@ -76,6 +113,10 @@ def forward_values(
     for rank, file in unread.items():
         found.missing[measure, rank] = f"the source of its model was not kept: {file}"
     return found
+
+
+def _formats(frames: Sequence[StackFrame]) -> bool:
+    return any(frame["file"].endswith(_FORMATTING) for frame in frames)
 
 
 def _unread(recording: Recording) -> dict[int, str]:

@@ -191,11 +191,12 @@ class BackwardNodes:
                 "unneeded_ns": self._use_ns[UNNEEDED],
                 "ignored_ns": self._ignored_ns,
                 "loss_rows": self._loss_rows.copy(),
-                **({} if self._searched is None else {"searched": self._searched}),
                 "classes": [found.copy() for found in often],
                 "order": self._order,
                 "names": self._names,
             }
+            if self._searched is not None:
+                self._facts.values["backward_nodes"]["searched"] = self._searched
         if not self._steps:
             self._each.clear()
 

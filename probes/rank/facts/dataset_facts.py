@@ -17,7 +17,7 @@ from ..workers.sample_parts import containers, datasets, steps_of, transform_fil
 from ..workers.sample_parts import own as attributes
 
 if TYPE_CHECKING:
-    from ...documents.loader_documents import DescribedDataset, DescribedObjects
+    from ...documents.loader_documents import DescribedDataset, DescribedObjects, NumberColumn
 
 _DEPTH = 4  # nested wrappers around a dataset
 _PARTS = 4  # described parts of a concatenation
@@ -35,6 +35,9 @@ _MEMBERS_SEEN = 5  # of each object, and of each of these, three levels deep: 2,
 _MEMBERS_DEPTH = 3
 _PAGE_BYTES = 4096
 _LOOKUPS = 8  # the first one reads the mapping's page, which may lie on disk; the fastest counts
+_ROWS_SEEN = 4
+_COLUMNS_SEEN = 50
+_LEVELS_MAX = 6  # of lists in lists
 _HANDLES = (
     "_io", "h5py", "lmdb", "netCDF4", "sqlite3", "zipfile", "tarfile", "psycopg2", "pymysql", "redis", "pymongo",
 )  # fmt: skip
@@ -276,10 +279,55 @@ def _of_known_kinds(dataset: Any) -> DescribedDataset:
     if isinstance(kwargs, dict) and kwargs.get("transform") is not None:
         found["transforms"] = [name_of(kwargs["transform"])]
     found["format"] = str(own(dataset, "_format_type") or "python")[:_CHARACTERS]
+    columns = _number_columns(own(dataset, "_data"), own(dataset, "_format_columns"))
+    if columns is not None:
+        found["columns"], found["other_columns"] = columns
     lookup_ns = _lookup_ns(own(dataset, "_indices"))
     if lookup_ns is not None:
         found["lookup_ns"] = lookup_ns
     return found
+
+
+def _number_columns(table: Any, chosen: Any) -> tuple[list[NumberColumn], int] | None:
+    """The columns of lists of numbers among the `chosen` ones, or all, and how many have neither lists of numbers nor numbers; None if
+    there are no lists of numbers, or the table is not of the library's own class.
+
+    Reads how long the lists of a few rows are, and no number.
+    """
+    if table is None or not type(table).__module__.startswith("datasets."):
+        return None
+    names = chosen if isinstance(chosen, list) else table.column_names
+    found: list[NumberColumn] = []
+    others = max(0, len(names) - _COLUMNS_SEEN)
+    try:
+        rows = sorted({n * table.num_rows // _ROWS_SEEN for n in range(_ROWS_SEEN)} if table.num_rows else ())
+        some = [table.fast_slice(row, 1) for row in rows]
+        for name in names[:_COLUMNS_SEEN]:
+            parts = [row.column(name).chunk(0) for row in some]
+            lengths = [_lengths(part) for part in parts]
+            if lengths and all(lengths):
+                lists = sum(sum(of[:-1]) for of in lengths) / len(lengths)
+                numbers = sum(of[-1] for of in lengths) / len(lengths)
+                found.append({"name": str(name)[:_CHARACTERS], "lists": lists, "numbers": numbers})
+            elif not all(map(_has_numbers, parts)):
+                others += 1
+    except Exception:  # another version of the library
+        reraise_signal_exception()
+        return None
+    return (sorted(found, key=lambda column: -column["numbers"])[:_PARTS], others) if found else None
+
+
+def _lengths(values: Any) -> list[int]:
+    """The number of members at each level of an Arrow array of one list: of lists inside it, and last of numbers; empty if it has none."""
+    found: list[int] = []
+    while type(values).__name__ in ("ListArray", "LargeListArray", "FixedSizeListArray") and len(found) < _LEVELS_MAX:
+        values = values.flatten()
+        found.append(len(values))
+    return found if _has_numbers(values) else []
+
+
+def _has_numbers(values: Any) -> bool:
+    return type(values).__name__.startswith(("Int", "UInt", "Float", "Double", "HalfFloat", "Boolean"))
 
 
 def _lookup_ns(indices: Any) -> int | None:

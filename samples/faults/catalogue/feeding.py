@@ -12,6 +12,7 @@ from rn50_advisor.rules.items.dat017_an_indices_mapping_slows_every_item import 
 from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE as OPENED_ANEW
 from rn50_advisor.rules.items.dat019_rows_of_a_table_are_taken_one_by_one import RULE as TAKEN_ONE_BY_ONE
 from rn50_advisor.rules.items.dat022_every_item_goes_through_a_whole_collection import RULE as GONE_THROUGH
+from rn50_advisor.rules.items.dat025_columns_are_decoded_list_by_list import RULE as DECODED
 from rn50_advisor.rules.rule import Rule
 from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
@@ -20,12 +21,15 @@ PERSISTENT = ("--workers=2", "--persistent")
 SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
 ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
 MAPPING = ("DAT017", "DAT003")
+NESTED = ("DAT025", "DAT003")
+LISTS = ("--lists=64", "--rows=4000", "--batch=128", "--order=loader", "--compute=30", "--steps=200")
 OPENING = ("DAT018", "DAT003")
 TABLE = ("DAT019", "DAT003")
 COLLECTING = ("DAT020", "DAT001")
 THROUGH = ("DAT022", "DAT003")
 OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
+FEW_LISTS = (*LISTS, "--lists=32", "--compute=350", "--steps=40")
 pairs = Job("faults/jobs/input/pairs.py")
 stream = Job("faults/jobs/input/sharded_stream.py", ranks=2, start="one by one")
 dispatched = Job("faults/jobs/input/dispatched_stream.py", ranks=2, start="one by one")
@@ -219,6 +223,32 @@ SCENARIOS = (
         remedy=Remedy(job=mapped("--compute=10", "--steps=400", "--order=flat"), promise=promised(MAPPED)),
         note="as above: workers hide the look-ups too",
     ),
+    fault(
+        "nested-lists",
+        NESTED,
+        mapped(*LISTS),
+        noted=NESTED[:1],
+        line="loader = DataLoader(data",
+        remedy=Remedy(job=mapped(*LISTS, "--stored=flat"), promise=promised(DECODED)),
+        note="a stand-in spends what `datasets` needs for each list",
+    ),
+    fault(
+        "nested-lists-for-a-busy-worker",
+        "DAT025",
+        mapped(*LISTS, "--workers=1"),
+        line="loader = DataLoader(data",
+        fixed=mapped(*LISTS, "--workers=1", "--stored=flat"),
+    ),
+    fault(
+        "nested-lists-of-a-slower-step",
+        NESTED,
+        mapped(*FEW_LISTS),
+        strength="just above",
+        noted=NESTED[:1],
+        line="loader = DataLoader(data",
+        remedy=Remedy(job=mapped(*FEW_LISTS, "--stored=flat"), promise=promised(DECODED)),
+    ),
+    sound_twin("flat-rows-of-arrays", "DAT025", mapped(*LISTS, "--stored=flat"), also=("DAT003", "DAT017", "CPU006")),
     sound_twin("indices-mapping-of-a-long-step", MAPPING[0], mapped("--compute=250", "--steps=100"), also=MAPPING[1:]),
     sound_twin(
         "flattened-rows",

@@ -1,9 +1,10 @@
-"""Trains on a Hugging Face data set, with or without an indices mapping."""
+"""Trains on a Hugging Face data set, with or without an indices mapping, of rows or of lists of rows."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import sys
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def parse() -> argparse.Namespace:
     add("--workers", type=int, default=0)
     add("--compute", type=float, default=0.0, help="ms a step, beside the model's own")
     add("--order", choices=("mapped", "flat", "loader"), default="mapped", help="who shuffles, and whether rows move")
+    add("--lists", type=int, default=0, metavar="N", help="rows of N lists of the width each, instead of one")
+    add("--stored", choices=("lists", "flat"), default="lists", help="how rows of lists are stored")
     return parser.parse_args()
 
 
@@ -34,7 +37,10 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    rows = torch.randn(options.rows, options.width)
+    shape = (options.lists, options.width) if options.lists else (options.width,)
+    rows = torch.randn(options.rows, *shape)
+    if options.stored == "flat":
+        rows = rows.flatten(1)
     data = Dataset.from_dict({"row": rows.tolist(), "label": [n % 10 for n in range(options.rows)]})
     if options.order != "loader":
         data = data.shuffle(seed=0)
@@ -42,7 +48,7 @@ def main() -> None:
         data = data.flatten_indices()
     data = data.with_format("torch")
     loader = DataLoader(data, batch_size=options.batch, shuffle=True, num_workers=options.workers)
-    model = nn.Sequential(nn.Linear(options.width, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     done = 0
     while done < options.steps:

@@ -19,8 +19,22 @@ NET = ("Net.forward", MODEL, 33)
 BACKWARD = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
 
 
-def seen(*rows: dict[str, Any], operations: dict[str, int] | None = None, sources: tuple[Source, ...] = ()) -> Analysis:
-    facts = {} if operations is None else {"operations": operations}
+FORMATTING = (
+    ("forward", f"{LIBRARY}/torch/nn/modules/linear.py", 120),
+    ("format_stack", "/usr/lib/python3.11/traceback.py", 213),
+    ("checkcache", "/usr/lib/python3.11/linecache.py", 72),
+)
+
+
+def seen(
+    *rows: dict[str, Any],
+    operations: dict[str, int] | None = None,
+    backward_nodes: dict[str, Any] | None = None,
+    sources: tuple[Source, ...] = (),
+) -> Analysis:
+    """Steps of 130 ms with a forward pass of 10."""
+    known = {"operations": operations, "backward_nodes": backward_nodes}
+    facts = {name: fact for name, fact in known.items() if fact is not None}
     return analyse(recording({0: plan(60, backward=60)}, events=(profile(*rows),), facts={100: facts}, sources=sources))
 
 
@@ -131,3 +145,27 @@ def test_evaluations_gpus_and_few_samples() -> None:
     assert functions(row) and not functions(row, evaluation_sites=[{"file": "/job/layers.py", "line": 27, "count": 3}])
     assert not functions(row, cuda={"devices": 1}), "there the host only queues work"
     assert not functions(row, whole=99)
+
+
+def test_formatting_is_what_samples_find_in_the_modules_that_format() -> None:
+    a = seen(looks(4, TRAIN, *FORMATTING), looks(396, TRAIN))
+    assert a.value("step.tracebacks_s", 0) == pytest.approx(0.01 * a.value("step.time_s"))
+    assert seen(looks(400, TRAIN)).value("step.tracebacks_s", 0) == 0.0
+
+
+def test_it_takes_no_more_than_the_forward_pass() -> None:
+    a = seen(looks(400, TRAIN, *FORMATTING))
+    assert a.value("step.tracebacks_s", 0) == pytest.approx(a.model.own[0]["forward"])
+
+
+def test_few_samples_show_nothing() -> None:
+    reasons = dict(seen(looks(50, TRAIN, *FORMATTING)).reasons)
+    assert "no profile" in reasons["step.tracebacks_s", 0]
+
+
+def test_elements_are_those_of_a_pass() -> None:
+    nodes = {"passes": 2, "ns": 100, "classes": [], "searched": 6_000}
+    assert seen(backward_nodes=nodes).value("step.searched_elements", 0) == 3_000
+    del nodes["searched"]
+    for unknown in (nodes, None):
+        assert "node by node" in dict(seen(backward_nodes=unknown).reasons)["step.searched_elements", 0]

@@ -288,6 +288,81 @@ def test_without_a_mapping_of_the_librarys_own_no_look_up_is_timed(monkeypatch: 
     assert "lookup_ns" not in describe_dataset(Mapped(Mapping()))
 
 
+class FloatArray:
+    """A part of a table as Arrow shows it: equally long lists, or numbers."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class ListArray(FloatArray):
+    def flatten(self) -> FloatArray:
+        inner = (self.shape[0] * self.shape[1], *self.shape[2:])
+        return ListArray(inner) if len(inner) > 1 else FloatArray(inner)
+
+
+class StringArray(FloatArray):
+    pass
+
+
+class Arrow:
+    """Rows whose lists grow from row to row."""
+
+    column_names = ("sound", "ids", "label", "text")
+
+    def __init__(self, row: int = 0) -> None:
+        self.row, self.num_rows = row, 8
+
+    def fast_slice(self, row: int, _length: int) -> Arrow:
+        return Arrow(row)
+
+    def column(self, name: str) -> Arrow:
+        assert name in self.column_names
+        self.name = name
+        return self
+
+    def chunk(self, _number: int) -> FloatArray:
+        n = self.row + 1
+        shapes = {"sound": (1, n, 2, 3), "ids": (1, n)}
+        if self.name in shapes:
+            return ListArray(shapes[self.name])
+        return (Int64Array if self.name == "label" else StringArray)((1,))
+
+
+class Int64Array(FloatArray):
+    pass
+
+
+def columns_of(chosen: Any = None, *, table: Any = None) -> Any:
+    data = Mapped(None)
+    data._data, data._format_columns = Arrow() if table is None else table, chosen
+    described = describe_dataset(data)
+    return (described["columns"], described["other_columns"]) if "columns" in described else None
+
+
+def test_columns_of_lists_are_measured_by_the_lengths_in_a_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    library_class(monkeypatch, Mapped, "datasets.arrow_dataset")
+    assert columns_of() is None, "its table is the user's"
+    library_class(monkeypatch, Arrow, "datasets.table")
+    # rows 0, 2, 4 and 6: 1, 3, 5 and 7 lists of two lists of three numbers
+    sound, ids = {"name": "sound", "lists": 4.0 + 8.0, "numbers": 24.0}, {"name": "ids", "lists": 0.0, "numbers": 4.0}
+    assert columns_of() == ([sound, ids], 1), "text is none of numbers"
+    assert columns_of(["ids", "label"]) == ([ids], 0)
+    assert columns_of(["text"]) is None
+    assert columns_of(["gone"]) is None
+
+
+def test_an_empty_table_has_no_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    library_class(monkeypatch, Mapped, "datasets.arrow_dataset")
+    library_class(monkeypatch, Arrow, "datasets.table")
+    empty = Arrow()
+    empty.num_rows = 0
+    assert columns_of(table=empty) is None
+
+
 def test_large_lists_and_dicts_of_objects_are_named() -> None:
     records = [{"file": f"{n:06}.jpg", "label": n} for n in range(10_000)]
     assert objects(records=records, again=records, few=records[1:]) == [("records", "list", 10_000, "dict")]

@@ -1,4 +1,4 @@
-"""A data set of equally long columns of numbers, with or without an indices mapping."""
+"""A data set of columns of numbers, or of equally long lists of them, with or without an indices mapping. Items are tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from .table import Table
+from .table import LIST_NS, Columns, Table, spent
 
 
 class Dataset:
     def __init__(self, columns: dict[str, torch.Tensor], indices: Table | None = None) -> None:
         self._columns, self._indices, self._format_type = columns, indices, "torch"
+        self._data, self._format_columns = Columns(columns), None
 
     @classmethod
     def from_dict(cls, columns: dict[str, Any]) -> Dataset:
@@ -38,8 +39,12 @@ class Dataset:
 
     def __getitems__(self, at: list[int]) -> list[dict[str, torch.Tensor]]:
         rows = self._rows(at)
-        found = {name: values[rows] for name, values in self._columns.items()}
+        found = {name: self._decoded(values[rows]) for name, values in self._columns.items()}
         return [{name: values[n] for name, values in found.items()} for n in range(len(at))]
+
+    def _decoded(self, rows: torch.Tensor) -> Any:
+        """Lists in lists are made tensors one by one, and stacked."""
+        return [torch.stack([spent(inner, LIST_NS) for inner in row]) for row in rows] if rows.dim() > 2 else rows
 
     def _rows(self, at: list[int]) -> list[int]:
         if self._indices is None:

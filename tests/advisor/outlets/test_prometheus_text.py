@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -34,6 +36,16 @@ def test_both_formats_of_prometheus_read_back_as_the_series_of_the_newest_readin
         found = {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
         assert found == expected
         assert all(family.documentation and family.type in ("gauge", "counter") for family in families)
+
+
+def test_promtool_finds_nothing_to_complain_about_in_names_and_types() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("NAMES ARE NOT LINTED HERE: there is no promtool (apt-get install prometheus)")
+    newest = NewestReading()
+    for newest.reading in (reading(), ended(3)):
+        text = exposition.generate_latest(registry_of(newest))
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_before_the_first_reading_there_is_nothing_not_even_of_this_process() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,20 @@ def test_the_page_names_every_series_with_its_labels() -> None:
         (row,) = (line for names, line in rows.items() if f"`{family.prometheus_name}`" in names)
         labels = {label for point in family.points for label in point.labels} - {"run"}
         assert "the same" in row or not [label for label in labels if f"`{label}`" not in row], row
+
+
+def test_the_dashboard_asks_for_series_and_labels_that_there_are() -> None:
+    """Also where no Prometheus is installed that could be asked."""
+    text = (Path(__file__).resolve().parents[3] / "integrations" / "grafana" / "rn50-advisor.json").read_text()
+    report = replace(running(), gpus=(replace(gpu(0), ranks="0", throttled_pct=25.0),))
+    families = {family.prometheus_name: family for family in series_of(reading(report))}
+    targets = [target for panel in json.loads(text)["panels"] for target in panel["targets"]]
+    for target in targets:
+        (name,) = re.findall(r"rn50_advisor_\w+", target["expr"])
+        labels = {label for point in families[name].points for label in point.labels}
+        asked = re.findall(r"{{(\w+)}}", target["legendFormat"]) + re.findall(r"by \(([\w, ]+)\)", target["expr"])
+        assert {label for words in asked for label in words.split(", ")} <= labels, target
+    assert len(targets) > 10
 
 
 @pytest.mark.parametrize(("code", "signal", "said"), [(0, None, 0.0), (3, None, 3.0), (None, "SIGKILL", 137.0)])

@@ -6,6 +6,8 @@ verdict, the findings as a table and the HTML page, however long the run.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -48,6 +50,8 @@ def destination_of(text: str) -> Destination:
         raise UsageError(f"unknown tracker {kind!r}", "trackers: wandb, mlflow, tensorboard:DIR")
     if kind == "tensorboard" and not place:
         raise UsageError("tensorboard needs a folder", "for example --to tensorboard:runs/tensorboard")
+    if kind == "tensorboard" and "://" in place:
+        raise UsageError(f"{place} is no folder of this machine", "write to one, and copy it")
     return Destination(kind, place)
 
 
@@ -64,7 +68,8 @@ def send(destination: Destination, parcel: Parcel) -> str:
     module = import_module(f"{__name__}.{_KINDS[destination.kind].sender}")
     sender: Callable[[str, Parcel], str] = module.send
     try:
-        return sender(destination.place, parcel)
+        with contextlib.redirect_stdout(sys.stderr):  # MLflow prints where a run is; our stdout may be the report
+            return sender(destination.place, parcel)
     except AdvisorError:
         raise
     except Exception as error:  # each library has a tree of errors of its own, and those of its HTTP library

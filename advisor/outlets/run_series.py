@@ -51,23 +51,23 @@ class SeriesFamily:
 def series_of(reading: RunReading) -> list[SeriesFamily]:
     """The families of a reading that have a point."""
     report, run = reading.report, {"run": reading.run}
-    families = [*_of_the_job(reading, run)]
-    if report.job.running:
+    live = report.job.running and not reading.is_last
+    families = [*_of_the_job(reading, run, live=live)]
+    if live:
         families += [*_of_the_steps(report, run), *_of_the_ranks(report, run), *_of_what_holds_it_back(report, run)]
     return [family for family in families if family.points]
 
 
-def _of_the_job(reading: RunReading, run: Mapping[str, str]) -> Iterable[SeriesFamily]:
-    job = reading.report.job
+def _of_the_job(reading: RunReading, run: Mapping[str, str], *, live: bool) -> Iterable[SeriesFamily]:
+    job, code = reading.report.job, _exit_code(reading.report)
     about = {**run, "host": reading.host, "version": __version__}
     yield SeriesFamily("run.info", "", "The run that the other series are of.", (SeriesPoint(1.0, about),))
-    yield SeriesFamily(
-        "job.running", "", "1 while the job runs, 0 once it has ended.", (SeriesPoint(float(job.running), run),)
-    )
+    known = live or code is not None  # a job may outlive its recording
+    what = "1 while the job runs, 0 once it has ended."
+    yield SeriesFamily("job.running", "", what, _one(float(live) if known else None, run))
     yield SeriesFamily("job.duration", "s", "Time since the job started.", (SeriesPoint(job.duration_s, run),))
-    code = _exit_code(reading.report)
-    points = () if code is None else (SeriesPoint(float(code), run),)
-    yield SeriesFamily("job.exit_code", "", "How the job ended; 128 and the number of a signal that ended it.", points)
+    what = "How the job ended; 128 and the number of a signal that ended it."
+    yield SeriesFamily("job.exit_code", "", what, _one(code, run))
     yield SeriesFamily(
         "reading.timestamp", "s", "When the run was last read, in Unix time.", (SeriesPoint(reading.at_unix_s, run),)
     )
@@ -140,7 +140,7 @@ def _exit_code(report: Report) -> int | None:
 
 
 def _one(value: float | None, labels: Mapping[str, str]) -> tuple[SeriesPoint, ...]:
-    return () if value is None else (SeriesPoint(value, labels),)
+    return () if value is None else (SeriesPoint(float(value), labels),)
 
 
 def _share(part_s: float | None, path: Mapping[str, float]) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 from reading_samples import ended, reading
 from report_samples import gpu, running
 from rn50_advisor.advisor.model.report import INPUT_OR_FORWARD, Budget, Report, Throughput
+from rn50_advisor.advisor.outlets.outlet import RunReading
 from rn50_advisor.advisor.outlets.run_series import SeriesFamily, SeriesPoint, series_of
 
 
@@ -104,6 +105,11 @@ def test_of_a_job_that_has_ended_only_its_end_is_said(code: int | None, signal: 
     families = {family.name: family for family in series_of(ended(code, signal))}
     assert set(families) == {"run.info", "job.running", "job.duration", "job.exit_code", "reading.timestamp"}
     assert [families[name].points[0].value for name in ("job.running", "job.exit_code")] == [0.0, said]
+
+
+@pytest.mark.parametrize("told", [reading(is_last=True), ended(None)], ids=["killed advisor", "full disk"])
+def test_of_a_job_that_may_outlive_its_recording_no_state_is_said(told: RunReading) -> None:
+    assert {family.name for family in series_of(told)} == {"run.info", "job.duration", "reading.timestamp"}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ _TAG = "rn50:"  # of our tags, so that those of an earlier verdict are known
 _PROJECT = "rn50-advisor"
 _INIT_WITHIN_S, _SENT_WITHIN_S = 30.0, 120.0
 _DEFAULTS = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+_OFFLINE = ("offline", "dryrun")
 # In the order in which names are tried: releases differ.
 _SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("console",), "off"),
@@ -43,6 +44,8 @@ def send(place: str, parcel: Parcel) -> str:
     entity, project, run_id = _place(place)
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if run_id and os.environ.get("WANDB_MODE", "").lower() in _OFFLINE:
+        raise _not_offline(run_id)
     wandb = import_module("wandb")
     with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
         page = Path(folder) / "report.html"
@@ -59,6 +62,8 @@ def send(place: str, parcel: Parcel) -> str:
             )
             if getattr(run, "disabled", False):
                 raise TrackerRefused("wandb did not take the report: it is switched off", "see WANDB_MODE")
+            if run_id and getattr(run, "offline", False):
+                raise _not_offline(run_id)
             try:
                 _fill(wandb, run, page, parcel)
                 told = _told(run)
@@ -70,6 +75,13 @@ def send(place: str, parcel: Parcel) -> str:
         finally:
             wandb.teardown()  # ends the process that sends
     return told
+
+
+def _not_offline(run_id: str) -> TrackerRefused:
+    """`wandb sync` may put what is written offline in the place of the run that is there."""
+    return TrackerRefused(
+        f"wandb cannot add to run {run_id} while it is offline", "leave out the run's id, or set WANDB_MODE=online"
+    )
 
 
 def _place(place: str) -> tuple[str, str, str]:

@@ -15,7 +15,10 @@ import pytest
 
 import rn50_advisor.advisor.commands.demo
 from cli_process import environment
-from rn50_advisor.advisor.model.errors import UsageError
+from report_samples import bottleneck
+from rn50_advisor.advisor.model.errors import TrackerRefused, UsageError
+from rn50_advisor.advisor.report.trackers import Destination, send
+from rn50_advisor.advisor.report.trackers.parcel import parcel_of
 from rn50_advisor.advisor.report.trackers.to_wandb import _place
 from written_runs import written_run
 
@@ -134,3 +137,10 @@ def test_a_place_names_entity_project_and_run(place: str, read: tuple[str, str, 
 def test_a_place_that_names_nothing_is_told(place: str) -> None:
     with pytest.raises(UsageError, match="names no run"):
         _place(place)
+
+
+def test_offline_nothing_is_written_for_a_run_that_wandb_sync_may_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    parcel = parcel_of(bottleneck(), started_unix_s=1.0, identity="one")
+    with pytest.raises(TrackerRefused, match="offline"):
+        send(Destination("wandb", "team/vision/abc"), parcel)

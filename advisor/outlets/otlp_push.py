@@ -6,6 +6,8 @@ Headers, certificates and compression come from the environment (OTEL_EXPORTER_O
 from __future__ import annotations
 
 import base64
+import queue
+import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +28,7 @@ SERVICE = "rn50-advisor"
 SCOPE = "rn50_advisor"
 METRICS_PATH = "/v1/metrics"
 _ANSWERS_WITHIN_S = 2.5  # shorter than the wait for the last reading
+_UNANSWERED_MAX = 8  # requests whose answer still trickles in
 
 
 class OtlpPush(Outlet):
@@ -111,23 +114,56 @@ def _resource(reading: RunReading) -> Resource:
 
 
 def _session(login: tuple[str, str] | None) -> Any:
-    """A session of requests that keeps how the last request ended, follows no redirect and logs in."""
+    """A session of requests that keeps how the last request ended, is bounded in time and size, follows no redirect and logs in."""
     import requests  # noqa: PLC0415 - comes with the exporter
 
     class Session(requests.Session):
         outcome = ""
 
+        def __init__(self) -> None:
+            super().__init__()
+            self._unanswered: list[threading.Thread] = []
+
         def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
             how["allow_redirects"] = False  # the headers may hold a token, which is for this address alone
+            how["stream"] = True
             if login is not None:
                 word = base64.b64encode(":".join(login).encode()).decode()
                 request.headers["Authorization"] = f"Basic {word}"
             try:
-                answer = super().send(request, **how)
+                answer = self._answer(request, how)
             except requests.RequestException as error:
                 self.outcome = _cause(error)
                 raise
             self.outcome = "" if HTTPStatus.OK <= answer.status_code < HTTPStatus.MULTIPLE_CHOICES else _said(answer)
+            return answer
+
+        def _answer(self, request: requests.PreparedRequest, how: dict[str, Any]) -> requests.Response:
+            """In a thread of its own: a receiver that answers byte by byte resets every timeout of a socket."""
+            answers: queue.SimpleQueue[requests.Response | Exception] = queue.SimpleQueue()
+            send = super().send
+
+            def work() -> None:
+                try:
+                    answer = send(request, **how)
+                    answer._content = b""  # never read: it may be endless, and the status says it all
+                    answer.close()
+                    answers.put(answer)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    answers.put(error)
+
+            self._unanswered = [thread for thread in self._unanswered if thread.is_alive()]
+            if len(self._unanswered) >= _UNANSWERED_MAX:
+                raise requests.ReadTimeout(TimeoutError())
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            self._unanswered.append(thread)
+            try:
+                answer = answers.get(timeout=_ANSWERS_WITHIN_S)
+            except queue.Empty:
+                raise requests.ReadTimeout(TimeoutError()) from None
+            if isinstance(answer, Exception):
+                raise answer
             return answer
 
     return Session()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +121,37 @@ def test_a_collector_that_is_not_there_is_a_failure(receiver: OtlpReceiver, monk
         port = taken.getsockname()[1]
     with pytest.raises(NotDelivered, match="Connection refused"):
         opened(f"http://user:s3cret@127.0.0.1:{port}?key=s3cret").deliver(reading())
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, head: bytes, each: bytes, *, pause_s: float) -> str:
+    """The address of a receiver that says `head`, and then `each` without end."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client, contextlib.suppress(OSError):
+                    client.recv(1 << 20)
+                    client.sendall(head)
+                    while True:
+                        client.sendall(each)
+                        time.sleep(pause_s)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = answering(monkeypatch, b"HTTP/1.1 200 OK\r\n\r\n", bytes(1 << 16), pause_s=0.01)
+    opened(url).deliver(reading())
+
+
+def test_a_collector_that_answers_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp_push, "_ANSWERS_WITHIN_S", 0.2)
+    outlet = opened(answering(monkeypatch, b"HTTP/1.1 200 OK\r\nX: ", b"a", pause_s=0.05))
+    for _ in range(2):
+        with pytest.raises(NotDelivered, match="no answer in time"):
+            outlet.deliver(reading())

@@ -5,12 +5,15 @@ Whoever floods the port harms neither the run nor the job: few requests are serv
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rn50_advisor.advisor.merge.live_merge import parse_address
 from rn50_advisor.advisor.model.errors import UsageError
@@ -23,6 +26,7 @@ _OWN_HOST = "127.0.0.1"  # where only a port is given
 _AT_ONCE_MAX = 4  # a Prometheus pair and somebody who looks
 _LOOK_S = 0.1  # whether it shall end
 _IDLE_S = 5.0  # a client that says or takes nothing for so long is dropped
+_SERVED_WITHIN_S = 10.0  # as long as Prometheus waits; one that says a byte a second would hold a place for hours
 
 
 class MetricsPage(Outlet):
@@ -45,6 +49,8 @@ class MetricsPage(Outlet):
             raise UsageError(
                 f"--metrics-listen {self.place}: {error.strerror or error}", "name another port"
             ) from error
+        except ValueError as error:  # what no name server would be asked for
+            raise UsageError(f"--metrics-listen: {self.place!r} is no host name", "name an address") from error
 
     def open(self, run: Path) -> None:
         import prometheus_client.exposition  # noqa: F401, PLC0415 - before a client waits for it
@@ -95,13 +101,22 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        late = threading.Timer(_SERVED_WITHIN_S, _cut_off, [request])
+        late.daemon = True
+        late.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            late.cancel()
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
+
+
+def _cut_off(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -109,6 +124,9 @@ class _Page(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        if not self._is_asked_for_us():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="ask by address, or as localhost")
+            return
         if self.path.partition("?")[0] != PAGE:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"the metrics are at {PAGE}")
             return
@@ -121,6 +139,16 @@ class _Page(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
+
+    def _is_asked_for_us(self) -> bool:
+        """A page in a browser may reach this host's own ports under a name whose address it changed (DNS rebinding)."""
+        try:
+            if not ip_address(str(self.server.server_address[0]).partition("%")[0]).is_loopback:
+                return True  # it listens to the network, by whatever name
+            name = (urlsplit(f"//{self.headers.get('Host', '')}").hostname or "localhost").rstrip(".")
+            return name in ("localhost", socket.gethostname().lower()) or bool(ip_address(name.partition("%")[0]))
+        except ValueError:  # neither name nor address
+            return False
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nobody reads it."""

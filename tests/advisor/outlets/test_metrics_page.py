@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reading_samples import reading
+from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.outlets.metrics_page import ADDRESS_NAME, MetricsPage
 from waiting import wait_for
 
@@ -58,6 +59,61 @@ def test_it_listens_to_this_host_alone_unless_told(page: tuple[MetricsPage, str]
 def test_there_is_nothing_but_the_metrics(page: tuple[MetricsPage, str]) -> None:
     status, _, text = fetched(page[1], "/")
     assert status == 404 and "/metrics" in text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9400", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:9400", 200),
+        (socket.gethostname(), 200),
+        ("rebound.example:9400", 421),
+        ("[", 421),
+    ],
+)
+def test_a_browsers_page_cannot_read_it_under_a_name_of_its_own(
+    host: str, status: int, page: tuple[MetricsPage, str]
+) -> None:
+    page[0].deliver(reading(run="mine"))
+    code, _, text = fetched(page[1], Host=host)
+    assert code == status and ("mine" in text) == (status == 200)
+
+
+def test_where_the_network_may_read_it_any_name_does(tmp_path: Path) -> None:
+    outlet = MetricsPage("0.0.0.0:0")
+    outlet.open(tmp_path)
+    port = (tmp_path / ADDRESS_NAME).read_text().strip().rpartition(":")[2]
+    assert fetched(f"127.0.0.1:{port}", Host="node1.cluster")[0] == 200
+    outlet.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "a..b"])
+def test_what_is_no_host_name_is_one_line(host: str) -> None:
+    with pytest.raises(UsageError, match="is no host name"):
+        MetricsPage(f"{host}:9400").check()
+
+
+def test_a_client_that_says_a_byte_now_and_then_is_cut_off(
+    page: tuple[MetricsPage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rn50_advisor.advisor.outlets import metrics_page
+
+    monkeypatch.setattr(metrics_page, "_SERVED_WITHIN_S", 0.3)
+    host, port = page[1].split(":")
+    with socket.create_connection((host, int(port)), timeout=ENOUGH_S) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+
+        def cut_off() -> bool:
+            try:
+                client.sendall(b"a")
+                return client.recv(1, socket.MSG_DONTWAIT) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        wait_for(cut_off, "its end")
 
 
 def test_clients_that_say_nothing_do_not_keep_a_scrape_out_for_long(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rn50_advisor.advisor.model.errors import UsageError
-from rn50_advisor.advisor.outlets.outlet import Outlet, RunReading, check_installed
+from rn50_advisor.advisor.outlets.outlet import NotDelivered, Outlet, RunReading, check_installed
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import CollectorRegistry
 
+_OURS, _START_BYTES = (
+    b"rn50_advisor_",
+    4096,
+)  # a file of ours has it so early; what knows the names is not imported here
 _SUFFIX = ".prom"  # the textfile collector of node_exporter reads no others, and no half-written file has it
 
 
@@ -63,8 +67,8 @@ class MetricsFile(Outlet):
         check_installed("--metrics-file")
         beside = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}")
         try:
-            if self._file.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if why := self._not_ours():
+                raise UsageError(f"--metrics-file {self._file} {why}", "name another file, or remove it")
             os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             beside.unlink()
         except OSError as error:
@@ -73,5 +77,19 @@ class MetricsFile(Outlet):
     def deliver(self, reading: RunReading) -> None:
         from prometheus_client.exposition import write_to_textfile  # noqa: PLC0415 - an extra
 
+        if why := self._not_ours():
+            raise NotDelivered(f"it {why}")
         self._newest.reading = reading
         write_to_textfile(str(self._file), registry_of(self._newest))
+
+    def _not_ours(self) -> str:
+        """Why the file that is there must not be replaced: a slip of the pen shall not cost another exporter's file. Raises OSError."""
+        try:
+            mode = self._file.lstat().st_mode
+        except FileNotFoundError:
+            return ""
+        if not stat.S_ISREG(mode):
+            return "is a link" if stat.S_ISLNK(mode) else "is no regular file"
+        with self._file.open("rb") as file:
+            start = file.read(_START_BYTES)
+        return "" if not start.strip() or _OURS in start else "holds something else"

@@ -40,7 +40,7 @@ def test_each_option_asks_for_its_outlet_and_none_for_none(tmp_path: Path) -> No
     [
         ({"metrics_file": "x.txt"}, "does not end with .prom"),
         ({"metrics_file": "nowhere/x.prom"}, "cannot be written: No such file or directory"),
-        ({"metrics_file": "folder.prom"}, "cannot be written: Is a directory"),
+        ({"metrics_file": "folder.prom"}, "is no regular file"),
         ({"metrics_listen": "everywhere"}, "is not an address"),
         ({"metrics_listen": "127.0.0.1:70000"}, "is not an address"),
         ({"metrics_listen": "192.0.2.1:9400"}, "Cannot assign requested address"),  # of no machine (RFC 5737)

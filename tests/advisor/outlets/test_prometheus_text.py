@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from reading_samples import ended, reading
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.outlets.outlet import NotDelivered
 from rn50_advisor.advisor.outlets.prometheus_text import MetricsFile, NewestReading, registry_of
 from rn50_advisor.advisor.outlets.run_series import series_of
 
@@ -102,3 +104,29 @@ def test_a_relative_name_is_of_the_folder_that_run_was_started_in(
 def test_a_name_that_node_exporter_does_not_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"does not end with \.prom"):
         MetricsFile(str(tmp_path / "job.txt"))
+
+
+def test_a_file_of_ours_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    file = tmp_path / "job.prom"
+    MetricsFile(str(file)).deliver(reading())
+    outlet = MetricsFile(str(file))  # the next run
+    outlet.check()
+    outlet.deliver(ended(0))
+    file.write_text("")
+    outlet.check()
+    (tmp_path / "other.prom").write_text("smartmon_device_active 1\n")
+    for make, words in (
+        (lambda: file.write_text("smartmon_device_active 1\n"), "holds something else"),
+        (lambda: file.symlink_to("other.prom"), "is a link"),
+        (lambda: os.mkfifo(file), "is no regular file"),
+        (file.mkdir, "is no regular file"),
+    ):
+        file.unlink()
+        make()
+        before = file.lstat()
+        with pytest.raises(UsageError, match=words):
+            outlet.check()
+        with pytest.raises(NotDelivered, match=words):  # it came while the job ran
+            outlet.deliver(reading())
+        assert file.lstat() == before
+    assert (tmp_path / "other.prom").read_text() == "smartmon_device_active 1\n"

@@ -108,6 +108,11 @@ class ChildTalk:
             self.await_news(left_s)
         return True
 
+    def resume(self) -> None:
+        """Lets a process that somebody stopped go on, so that it can end: nothing else would wake it once we are gone."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)

@@ -76,6 +76,7 @@ class OutletCompanion:
                 return
             if left_s <= 0:
                 self._complain(f"the last reading was not out {ENDS_WITHIN_S:.0f} s after the end")
+                self._talk.resume()
                 return
             with contextlib.suppress(OSError):
                 self._talk.await_news(left_s)

@@ -87,6 +87,20 @@ def test_a_process_that_does_not_end_is_left_behind(started: Any, monkeypatch: p
     assert [gap.metric for gap in gaps] == ["outlets"] and "not out" in gaps[0].reason
 
 
+def test_a_process_that_was_stopped_ends_by_itself_and_keeps_no_port(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet_companion, "ENDS_WITHIN_S", 0.05)
+    gaps: list[ProbeGap] = []
+    companion = started(OBEYS, gaps)
+    wait_for(lambda: companion.look() or companion.cpu_s, "its cost")
+    os.kill(companion._talk.pid, signal.SIGSTOP)
+    os.waitpid(companion._talk.pid, os.WUNTRACED)
+    companion.finish()
+    assert "not out" in gaps[-1].reason
+    wait_for(lambda: companion._talk.reap() is not None, "its end")
+
+
 def test_a_process_that_is_killed_is_reported_once(started: Any) -> None:
     gaps: list[ProbeGap] = []
     companion = started(HANGS, gaps)

@@ -96,7 +96,7 @@ def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], long
 def _decoded(content: bytes) -> Any:
     try:
         return json.loads(content) if content else None
-    except ValueError:
+    except (ValueError, RecursionError):  # a hundred thousand brackets
         return None
 
 

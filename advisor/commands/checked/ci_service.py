@@ -45,9 +45,12 @@ def in_repository(where: Where, job_folder: str, root: Path) -> Where | None:
 
     The root is the folder above the file that has `.git`, since a job may check out several repositories, else `root`.
     """
-    file = (Path(job_folder) / where.file).resolve()
-    own = next((folder for folder in file.parents if (folder / ".git").exists()), root.resolve())
-    if not file.is_relative_to(own) or not file.is_file():
+    try:
+        file = (Path(job_folder) / where.file).resolve()
+        own = next((folder for folder in file.parents if (folder / ".git").exists()), root.resolve())
+        if not file.is_relative_to(own) or not file.is_file():
+            return None
+    except (OSError, ValueError, RuntimeError):  # a job's own name for code: too long, with a NUL, links in a circle
         return None
     return Where(file.relative_to(own).as_posix(), max(1, where.line))
 

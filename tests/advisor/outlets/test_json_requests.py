@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from change_services import dead_url, forge, silent_url
-from rn50_advisor.advisor.outlets.json_requests import RequestFailed, ask
+from rn50_advisor.advisor.outlets.json_requests import RequestFailed, _decoded, ask
 
 HEADERS = {"Authorization": "Bearer ghs_verysecret"}
 
@@ -55,3 +55,7 @@ def test_a_service_that_never_answers_is_waited_for_no_longer_than_allowed(drips
 )
 def test_what_is_no_address_is_refused_in_words_of_our_own(url: str) -> None:
     assert failure(url).status is None
+
+
+def test_an_answer_of_brackets_is_none_that_is_json() -> None:
+    assert _decoded(b"[" * 100_000) is None

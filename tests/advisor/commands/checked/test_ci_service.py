@@ -86,3 +86,9 @@ def test_a_place_is_relative_to_its_own_repository(tmp_path: Path) -> None:
     assert found("train.py", 0) == Where("src/train.py", 1)
     assert found("gone.py") is None and found(str(tmp_path / "other/lib.py")) is None
     assert found("<string>") is None
+
+
+@pytest.mark.parametrize("file", ["a" * 5000, "x\0y", "circle/x"])
+def test_a_place_that_is_no_file_at_all_is_in_no_repository(file: str, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    assert in_repository(Where(file, 1), str(tmp_path), tmp_path) is None

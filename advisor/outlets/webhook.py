@@ -80,7 +80,7 @@ def body(notice: dict[str, Any], form: str) -> dict[str, Any]:
     if form == "slack":
         for sign, word in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
             text = text.replace(sign, word)
-        return {"text": text, "mrkdwn": False, "unfurl_links": False}
+        return {"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
     if form == "teams":
         # A TextBlock reads Markdown, a TextRun none. Workflows take Adaptive Cards alone.
         runs = [{"type": "TextRun", "text": text}]

@@ -17,6 +17,9 @@ ARGV_LIMIT = 1000
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#&])")
 _MARKDOWN_BLOCK_START = re.compile(r"^([-+=]+|\d+[.)])(?=\s|$)")
+# What a service makes something of after Markdown, whatever is escaped: an issue's number, a bare host.
+_REFERENCE = re.compile(r"(?<=#)(?=\d)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+_QUICK_ACTION = re.compile(r"^/(?=\w+(?:\s|$))")  # GitLab obeys a line `/close`
 _BACKTICKS = re.compile(r"`+")
 
 
@@ -49,6 +52,7 @@ def markdown(text: object, limit: int = LINE_LIMIT) -> str:
     """Text that GitHub shows as it is: in a paragraph, a list, a heading or a table cell."""
     clean = _MARKDOWN.sub(r"\\\1", one_line(text, limit)).replace("\\&", "&amp;").replace("\\<", "&lt;")
     clean = _MARKDOWN_BLOCK_START.sub(lambda start: start[1][:-1] + "\\" + start[1][-1], clean)
+    clean = _REFERENCE.sub("\u200b", _QUICK_ACTION.sub(r"\\/", clean))
     return clean.replace("@", "@\u200b").replace("://", ":\u200b//")  # neither a mention nor a link
 
 

@@ -58,6 +58,9 @@ def test_a_command_line_can_be_typed_again() -> None:
         "back\\slash \\| pipe",
         "&amp; stays as typed",
         "</details>",
+        "/close",
+        "/data/train is no order",
+        "owner/repo#12 and www.evil.example",
         "about 2.5× faster (2.1–2.9×)",
     ],
 )
@@ -91,6 +94,13 @@ def test_a_fenced_block_cannot_be_closed_from_inside(text: str) -> None:
 def test_mentions_and_bare_links_do_not_ring() -> None:
     assert "@somebody" not in inert_text.markdown("mail @somebody")
     assert "http://" not in inert_text.markdown("http://evil.example")
+    assert "www." not in inert_text.markdown("see www.evil.example").lower()
+    assert "#1" not in inert_text.markdown("owner/repo#12")
+
+
+def test_no_line_is_an_order_to_gitlab() -> None:
+    assert inert_text.markdown("/merge") == "\\/merge" and inert_text.markdown("/close now").startswith("\\")
+    assert inert_text.markdown("/data/train") == "/data/train"
 
 
 def test_script_json_cannot_leave_its_element_and_reads_back() -> None:

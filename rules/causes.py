@@ -21,6 +21,7 @@ from rn50_advisor.rules.conditions import (
     ENDED_A_RANK,
     EXCHANGE_GREW,
     FATAL,
+    FEEDS_A_THREAD,
     GAP_GREW,
     HELD_BY_SETTINGS,
     HUNG_BEFORE,
@@ -164,7 +165,10 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
     "Loop": (
         Cause(("LOP001", "LOP002", "LOP003", "LOP004"), ("COM002",)),
-        Cause(("LOP006",), ("CMP003", *LATE_RANK, "DAT003", *GAP, "LOP007", "RUN004")),
+        Cause(("LOP006",), ("CMP003", *LATE_RANK, "LOP004", "LOP007", "RUN004")),
+        # what a loop logs, a thread of the library may write
+        Cause(("LOP002",), ("LOP006",), FEEDS_A_THREAD),
+        Cause(("LOP006",), ("DAT003", "LOP002"), unless=FEEDS_A_THREAD),
         Cause(OWN_CODE, ("CMP003", *LATE_RANK)),
         Cause(("LOP006", *OWN_CODE), ("COM001",), SLOWS_THE_WIRE),
         Cause(("LOP009", "LOP011", "LOP012", "LOP013", "LOP014"), ("CMP004",)),

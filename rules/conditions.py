@@ -14,7 +14,7 @@ from rn50_advisor.rules import analysis_reading
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS
 from rn50_advisor.rules.communication.comm_cost import exchanges_of, path_is_sound
 from rn50_advisor.rules.first_ending import died_of_it
-from rn50_advisor.rules.loop.between_steps import collects_between_steps
+from rn50_advisor.rules.loop.between_steps import collects_between_steps, helped_by_a_thread
 from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, others_use_the_disk
 
 # Share of the transfer time, without waiting for late ranks: a cause of lateness must cost nearly as much to explain it. A quota on one
@@ -105,6 +105,9 @@ ONLY_MEMORY_IS_SHORT = _of_job(
 # Which rank waits longer for its batches is then chance: waiting for it hides the others' wait.
 MADE_ALIKE = _of_job("batches take as long to make on every rank", _made_alike)
 COLLECTS_BETWEEN_STEPS = _of_job("collections are most of the time between steps", collects_between_steps)
+FEEDS_A_THREAD = _of_job(
+    "a thread of a library's own holds the interpreter, for less than the time between the steps", helped_by_a_thread
+)
 SOUND_PATH = _of_job(
     "the path between the ranks is sound, and gradients are exchanged once a step",
     lambda a: a.has(COMM_WIRE_S) and bool(path_is_sound(a)) and exchanges_of(a) == 1,

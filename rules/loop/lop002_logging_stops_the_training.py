@@ -13,7 +13,8 @@ Evidence: time between steps; the share of the stack samples taken there that we
 Fix: log every N steps, buffer, or hand the record to a background thread.
 
 Estimate: at best none of the time between steps remains (logging in the background) and the caches stay warm; at worst
-a quarter of it remains; logging every tenth step leaves a tenth. If most of it came only once, no gain is certain.
+a quarter of it remains; logging every tenth step leaves a tenth. If a thread of the logging library holds the interpreter beside the
+steps, their waits for cores go with it, or half of them. If most of it came only once, no gain is certain.
 
 False alarms: evaluation and checkpoints are labelled and not counted here.
 """
@@ -29,6 +30,7 @@ from rn50_advisor.rules.loop.between_steps import (
     gap_place,
     gap_saving,
     gap_severity,
+    helped_by_a_thread,
     hottest,
     longest_gap,
     on_ranks,
@@ -55,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),
         fixes=(gap_fix(a, "log every N steps, buffered or in the background", where, "one line"),),
-        saving=gap_saving(a, "logging every tenth step"),
+        saving=gap_saving(a, "logging every tenth step", with_thread=helped_by_a_thread(a)),
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import rule_cases as jobs
 from rn50_advisor.advisor.model.analysis import Death, PeriodicStall
-from rn50_advisor.advisor.model.findings import Affected, Circumstance, Finding
+from rn50_advisor.advisor.model.findings import Affected, Circumstance, Finding, Where
+from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
 from rn50_advisor.rules import conditions
 from rn50_advisor.rules.causes import CAUSES, is_cause
 from rn50_advisor.rules.conditions import Condition, stalls_in, stalls_with
@@ -36,6 +37,22 @@ def test_what_holds_of_some_ranks_only_makes_them_late() -> None:
     for rule in ("CMP010", "CMP012", "CPU003"):
         assert is_cause(a, finding(rule, 1), finding("CMP007", 1))
         assert not is_cause(a, finding(rule), finding("CMP007", 1))
+
+
+@pytest.mark.parametrize(
+    ("where", "lost_s", "writes"),
+    [(None, 0.1, True), (None, 0.21, False), (Where("/job/train.py", 7), 0.1, False)],
+)
+def test_logging_explains_a_thread_of_a_librarys_own_that_holds_the_interpreter(
+    where: Where | None, lost_s: float, writes: bool
+) -> None:
+    a = jobs.job(
+        {0: jobs.rank(0.8, gap=0.2)},
+        values={"interpreter.lost_s": {0: lost_s}, "step.gap_s": {0: 0.2}},
+        holders=(Holder(0, "Thread-1", "crc_update", where, 6, 6),),
+    )
+    assert is_cause(a, finding("LOP002"), finding("LOP006")) is writes
+    assert is_cause(a, finding("LOP006"), finding("LOP002")) is not writes
 
 
 PULSE = PeriodicStall(5.0, None, 90, 463, 0.0175, 0.123, 0.5, None, "forward", "", 463)

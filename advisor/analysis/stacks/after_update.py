@@ -22,6 +22,7 @@ from rn50_advisor.advisor.analysis.stacks.source.loop_source import (
     is_trained_on,
     loop_apart,
     loops_around,
+    once_a_round,
 )
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
@@ -48,6 +49,8 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _Beside = tuple[Place, int]  # a training function and a line of it
 _NEAR = 0.4  # relative deviation from the stalls' share of the time; a profile samples some steps more than others
+# What runs between series of steps is taken for the stall from this part of its time on: of very short calls many samples are torn.
+_SEEN_MIN = 0.3
 _ENVIRONMENT = ("step", "step_wait")
 _MODULES = "/torch/nn/"
 _PLAYING_MIN = 0.05  # of a call's samples
@@ -114,7 +117,8 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
 
 
 def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall | None:
-    """The line of this rank's loop that takes about `share` of its time, leads to no part of the step and does not run in every step.
+    """The line of this rank's loop that takes about `share` of its time, leads to no part of the step and does not run in every step; else
+    the longest of the lines that run between series of steps, if these together take it and no other line runs seldom.
 
     None if no line or several lines are like this. Without the loop's source any line may run seldom.
     """
@@ -141,21 +145,28 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
             found[at] += row["count"]
             inside[at] += row["count"] * in_forward(row["frames"])
             playing[at] += row["count"] * _plays(below)
-    near = [at for at, count in found.items() if abs(count / samples - share) <= _NEAR * share]
     steps = _round_of_steps(recording, rows, paths)
-    near = [at for at in near if not _in_every_step(recording, at, steps, paths)]
-    if len(near) != 1:
-        return None
-    [at] = near
-    place, (line, _) = at[0], lines[at].most_common(1)[0]
+    seldom = [at for at in found if not _in_every_step(recording, at, steps, paths)]
+    group = [at for at in seldom if abs(found[at] / samples - share) <= _NEAR * share]
+    if len(group) != 1:
+        group = [at for at in seldom if _between_series(recording, at, steps, paths)]
+        seen = sum(found[at] for at in group) / samples
+        if not group or len(group) < len(seldom) or not _SEEN_MIN * share <= seen <= (1.0 + _NEAR) * share:
+            return None
+    place, count = group[0][0], sum(found[at] for at in group)
+    of_group = Counter[int]()
+    for at in group:
+        of_group.update(lines[at])
+    [(line, _)] = of_group.most_common(1)
     called_there = callees[place, line]
     learners = {function for _, function in trains.get((place, line), ())}
     collects = (
-        playing[at] >= _PLAYING_MIN * found[at]
-        or any(is_trained_on(recording.sources, place[0], one, paths.backwards[place]) for one in lines[at])
+        sum(playing[at] for at in group) >= _PLAYING_MIN * count
+        or any(is_trained_on(recording.sources, place[0], one, paths.backwards[place]) for one in of_group)
         or is_passed_on(recording.sources, place[0], line, called_there, learners)
     )
-    return PeriodicCall(place[0], line, called_there, found[at] / samples, inside[at] / found[at], collects)
+    in_model = sum(inside[at] for at in group)
+    return PeriodicCall(place[0], line, called_there, count / samples, in_model / count, collects)
 
 
 def _plays(below: Frames) -> bool:
@@ -181,6 +192,11 @@ def _in_every_step(recording: Recording, at: _Beside, steps: Sequence[Place], pa
     if place not in steps:
         return False
     return place != steps[-1] or in_every_round(recording.sources, place[0], line, paths.backwards[place])
+
+
+def _between_series(recording: Recording, at: _Beside, steps: Sequence[Place], paths: CallPaths) -> bool:
+    place, line = at
+    return steps[-1:] == (place,) and once_a_round(recording.sources, place[0], line, paths.backwards[place])
 
 
 def training_callees(rows: Iterable[UsersStack]) -> dict[_Beside, set[Place]]:

@@ -51,8 +51,11 @@ class ThreadStack:
 
 
 def is_user_file(file: str) -> bool:
-    """True if a file is the user's code: not a library, not generated or frozen code, not the recorder."""
-    return bool(file) and not file.startswith("<") and not is_ours(file) and not _LIBRARY.search(file)
+    """True if a file is the user's code: not a library, not generated or frozen code, not the recorder, nor a name such as `__loader__`,
+    which the frame of a function that has just returned may show.
+    """
+    is_file = ("/" in file or "." in file) and not file.startswith("<")
+    return is_file and not is_ours(file) and not _LIBRARY.search(file)
 
 
 def is_ours(file: str) -> bool:

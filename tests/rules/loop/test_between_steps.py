@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,32 @@ def test_at_best_nothing_is_left_of_the_gap_and_at_worst_a_quarter() -> None:
     saving = gap_saving(a, "no pause")
     assert saving.basis == "no pause" and a.model is not None
     assert saving.seconds_per_step == pytest.approx((0.3, 1.0 - a.model.at_best(0.6)))
+
+
+@pytest.mark.parametrize(
+    ("threads", "best", "worst"),
+    [
+        # of 0.6 s of compute 0.6 of 0.5 s in which the thread waits for a core, or half as much
+        pytest.param(1.0, 0.3, 0.45, id="a training thread alone"),
+        # waits of another thread, of which it waits for 0.75: 0.5 and 0.75 times 0.3
+        pytest.param(2.0, 0.6 * (1 - 0.725), 0.6 * (1 - 0.3625), id="with a helper"),
+    ],
+)
+def test_what_gives_work_to_a_thread_beside_the_steps_costs_their_waits_for_cores(
+    threads: float, best: float, worst: float
+) -> None:
+    values: dict[str, Any] = {
+        "step.run_delay_s": {0: 0.5},
+        "threads.intra_op": {0: threads},
+        "threads.waiting": {0: 0.8},
+        "cpu.job_cores": 2.0,
+        "cpu.other_cores": 0.0,
+    }
+    a = jobs.job({0: rank(forward=0.2, backward=0.4, gap=0.4)}, values=values)
+    assert a.model is not None
+    left = gap_saving(a, "").seconds_per_step
+    saved = gap_saving(a, "", with_thread=True).seconds_per_step
+    assert saved == pytest.approx((1.0 - worst - 0.1, 1.0 - a.model.at_best(best))) and saved[0] > left[0]
 
 
 def test_ranks_that_wait_equally_long_for_cores_share_what_they_waited() -> None:

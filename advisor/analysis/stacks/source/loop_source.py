@@ -119,6 +119,15 @@ def in_every_round(sources: Sequence[Source], file: str, line: int, backwards: S
     return any(loop is not None and covers(loop, line) and not _seldom(loop, line, backwards) for loop in loops)
 
 
+def once_a_round(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
+    """True if a loop around the one that leads to the backward pass runs this line outside of it: before or after a series of steps."""
+    function = function_at(sources, file, line)
+    loops = [] if function is None else [node for node in ast.walk(function) if isinstance(node, _LOOPS)]
+    inner = [loop for at in backwards if function is not None and (loop := _loop(function, at)) is not None]
+    around = (loop for loop in loops if covers(loop, line) and any(covers(loop, each.lineno) for each in inner))
+    return not any(covers(loop, line) for loop in inner) and any(True for _ in around)
+
+
 def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
     """True if lines that lead to the backward pass use what this line assigns, or what is computed of that, in the same function."""
     function = function_at(sources, file, line)

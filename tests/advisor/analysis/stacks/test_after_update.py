@@ -243,6 +243,49 @@ def test_a_rollout_written_out_in_the_loop_is_one_loop_of_several_lines() -> Non
     assert pulse.call.in_model == pytest.approx(0.4) and pulse.call.share == pytest.approx(0.25)
 
 
+TWO_LOOPS = source(
+    "def main():",  # 10
+    "    for update in range(60):",
+    "        for n in range(128):",
+    "            act = net(obs)",
+    "            obs = env.step(act)",
+    "        for n in range(128):",
+    *[""] * 2,
+    "            adv = mix(rewards, adv)",  # 18
+    "        bias = adv.mean()",
+    "        for idx in split(obs):",
+    "            obs[idx]",
+    "            out = net(obs[idx])",  # 22
+    "            loss = out - adv",
+    "            loss.backward()",  # 24
+    "            opt.step()",
+)
+PLAYED = row(9, 13, MODULE), row(6, 14, ("Envs.step", "/job/envs.py", 7))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        pytest.param((*PLAYED, row(20, ROLLOUT)), True, id="two loops"),
+        pytest.param(PLAYED, True, id="one of which part of the samples is missing"),
+        pytest.param((row(5, 13, MODULE),), False, id="too little"),
+        pytest.param((*PLAYED, row(150, ROLLOUT)), False, id="too much"),
+        pytest.param(
+            (*PLAYED, row(14, ROLLOUT), row(12, BACKWARD, ("log", SCRIPT, 7))), True, id="with the step's own"
+        ),
+    ],
+)
+def test_lines_between_series_of_steps_belong_together(rows: Any, expected: bool) -> None:
+    pulse = seen(*LONG_FORWARD, *rows, steps=stalling(), sources=(TWO_LOOPS,)).pulse
+    assert pulse is not None and (pulse.call is not None and pulse.call.collects) is expected
+
+
+def test_lines_of_a_branch_of_the_loop_that_steps_are_none_of_them() -> None:
+    branch = Source(SCRIPT, "", TWO_LOOPS.text.replace("            obs[idx]", "            if n % 9 == 0: log(obs)"))
+    pulse = seen(*LONG_FORWARD, *PLAYED, row(9, 21, ("log", SCRIPT, 7)), steps=stalling(), sources=(branch,)).pulse
+    assert pulse is not None and pulse.call is None
+
+
 @pytest.mark.parametrize("kept", [(), (Source(SCRIPT, "", "def main(:"),), (Source(SCRIPT, "", PPO.text, True),)])
 def test_without_the_loops_source_two_lines_of_a_size_are_not_told_apart(kept: Any) -> None:
     pulse = seen(*LONG_FORWARD, row(12, ROLLOUT, PLAYS), PLAYS_MODEL, steps=stalling(), sources=kept).pulse

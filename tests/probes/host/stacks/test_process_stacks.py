@@ -140,6 +140,7 @@ def test_a_refusal_has_a_hint_that_allows_it(tmp_path: Path, message: str, yama:
         ("<frozen importlib._bootstrap>", False),
         ("<string>", False),
         ("", False),
+        ("__loader__", False),
         (str(Path(process_stacks.__file__).parents[2] / "rank" / "marks.py"), False),
     ],
 )

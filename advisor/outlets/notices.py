@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import signal
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -110,7 +111,7 @@ def line(notice: Notice, reading: RunReading, run_folder: str) -> str:
         f"{who}: {what}",
         "" if place in what else f"at {place}",
         f"{_SINCE[notice.event]} {_clock(notice.since_unix_s)}" if notice.since_unix_s is not None else "",
-        f"rn50-advisor {'watch' if job.running else 'report'} {run_folder}",
+        f"rn50-advisor {'watch' if job.running else 'report'} {shlex.quote(run_folder)}",
     ]
     return inert_text.one_line(" · ".join(part for part in parts if part), TEXT_CHARS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -30,7 +31,10 @@ class Links:
 
 def marker(name: str) -> str:
     """The first line of the comment on this job; other jobs of the same change have comments of their own."""
-    return _MARKER.format(re.sub(r"[^\w.+]+", "-", name, flags=re.ASCII).strip("-")[:80])
+    plain = re.sub(r"[^\w.+]+", "-", name, flags=re.ASCII).strip("-")[:80]
+    if plain != name:  # in another script nothing may be left, and two names would share a comment
+        plain = f"{plain}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return _MARKER.format(plain)
 
 
 def comment(name: str, report: Report, comparison: Comparison | None, *, links: Links, placed: Placed) -> str:

@@ -128,6 +128,7 @@ def test_the_line_says_who_what_since_when_and_how_to_look() -> None:
     (died,) = NoticeBook().news(ended(3))
     assert "The job ended: exit code 3 after" in line(died, ended(3), "/runs/r")
     assert line(died, ended(3), "/runs/r").endswith("rn50-advisor report /runs/r")
+    assert line(died, ended(3), "/my runs/$(r)").endswith("rn50-advisor report '/my runs/$(r)'")
 
 
 def test_a_place_that_the_title_leaves_out_is_added() -> None:

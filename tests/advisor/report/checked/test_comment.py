@@ -57,6 +57,11 @@ def test_no_name_leaves_the_marker_or_the_page(name: str) -> None:
     assert "](https://forge/blob/abc/a%29%20%5B" in text, "a name in an address ends no link"
 
 
+def test_two_jobs_never_share_a_comment() -> None:
+    names = ("training", "a b", "a-b", "a  b", "обучение", "оценка", "x" * 90, "x" * 91)
+    assert len({marker(name) for name in names}) == len(names)
+
+
 def test_details_are_left_out_before_a_service_would_refuse_the_comment() -> None:
     long = "x" * 1000
     findings = tuple(replace(LOADER, rule=f"DAT{n:03}", title=long) for n in range(80))

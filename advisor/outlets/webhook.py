@@ -6,12 +6,16 @@ The address of a webhook is its password: nothing here shows more of it than the
 from __future__ import annotations
 
 import base64
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rn50_advisor.advisor.outlets.endpoint import parse_endpoint
 from rn50_advisor.advisor.outlets.outlet import NotDelivered, Outlet, RunReading
+
+if TYPE_CHECKING:
+    from rn50_advisor.advisor.outlets.json_requests import RequestFailed
 
 OPTION = "--notify"
 FORMS = ("slack", "teams", "json")
@@ -61,9 +65,17 @@ class Webhook(Outlet):
                 self._refusals += 1
                 if error.may_have_arrived:  # once too few is better than twice
                     self._book.told(notice, reading)
-                raise NotDelivered(error.message) from None
+                raise NotDelivered(_refusal(error)) from None
             self._refusals = 0
             self._book.told(notice, reading)
+
+
+def _refusal(error: RequestFailed) -> str:
+    """Without the service's own words: many repeat the path that was asked for (`Cannot POST /...`), here a password."""
+    if error.status is None:
+        return error.message
+    known = error.status in set(HTTPStatus)
+    return f"HTTP {error.status} {HTTPStatus(error.status).phrase}" if known else f"HTTP {error.status}"
 
 
 def form_of(url: str) -> str:

@@ -75,10 +75,10 @@ def test_an_event_is_posted_once_and_again_only_where_it_was_refused(form: str, 
         made = opened(f"{form}+{service.url}{PATH}", tmp_path)
         made.deliver(reading())
         assert service.sent == []
-        service.status, service.answer = 500, {"error": "later"}
+        service.status, service.answer = 500, {"message": f"Cannot POST {PATH}"}
         with pytest.raises(NotDelivered) as failed:
             made.deliver(ended(3))
-        assert failed.value.message == "HTTP 500: later"
+        assert failed.value.message == "HTTP 500 Internal Server Error"
         service.status = 202
         for _ in range(2):
             made.deliver(ended(3))

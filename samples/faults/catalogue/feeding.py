@@ -23,13 +23,13 @@ ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
 MAPPING = ("DAT017", "DAT003")
 NESTED = ("DAT025", "DAT003")
 LISTS = ("--lists=64", "--rows=4000", "--batch=128", "--order=loader", "--compute=30", "--steps=200")
+FEW_LISTS = (*LISTS, "--lists=32", "--compute=350", "--steps=40")
 OPENING = ("DAT018", "DAT003")
 TABLE = ("DAT019", "DAT003")
 COLLECTING = ("DAT020", "DAT001")
 THROUGH = ("DAT022", "DAT003")
 OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
-FEW_LISTS = (*LISTS, "--lists=32", "--compute=350", "--steps=40")
 pairs = Job("faults/jobs/input/pairs.py")
 stream = Job("faults/jobs/input/sharded_stream.py", ranks=2, start="one by one")
 dispatched = Job("faults/jobs/input/dispatched_stream.py", ranks=2, start="one by one")
@@ -247,6 +247,7 @@ SCENARIOS = (
         noted=NESTED[:1],
         line="loader = DataLoader(data",
         remedy=Remedy(job=mapped(*FEW_LISTS, "--stored=flat"), promise=promised(DECODED)),
+        note="as above: on idle cores a worker hides the lists, too",
     ),
     sound_twin("flat-rows-of-arrays", "DAT025", mapped(*LISTS, "--stored=flat"), also=("DAT003", "DAT017", "CPU006")),
     sound_twin("indices-mapping-of-a-long-step", MAPPING[0], mapped("--compute=250", "--steps=100"), also=MAPPING[1:]),

@@ -213,13 +213,17 @@ def of_eight_gpus(n: int, dice: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("format", ["text", "json", "html"])
-def test_two_hundred_machines_are_ranked_and_shown_in_about_a_second(format: str) -> None:
-    """A second is what is promised: of CPU time, and three of them on a machine that is busy with others."""
+def test_four_times_as_many_machines_take_no_more_than_that_much_longer(format: str) -> None:
+    """CPU time of 200 against 50, side by side: 4 times where each is looked at once, 16 where each is compared with each."""
     dice = random.Random(0)
     documents = [of_eight_gpus(n, dice) for n in range(200)]
     assert len(documents[0]["checks"]) > 200
-    began = time.process_time()
-    made = rank(results_of(*documents))
-    text = render(made, format)
-    assert time.process_time() - began < 3.0
-    assert "node000" in text or "more" in text
+
+    def spent_s(count: int) -> float:
+        began = time.process_time()
+        text = render(rank(results_of(*documents[:count])), format)
+        assert "node000" in text or "more" in text
+        return time.process_time() - began
+
+    few, many = (min(spent_s(count) for _ in range(2)) for count in (50, 200))
+    assert many < 8 * few

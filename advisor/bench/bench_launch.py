@@ -67,6 +67,8 @@ _ERROR_LINES_MAX = 40  # last lines of a failed cell's output that are searched 
 _ENDING_S = 30.0  # for a cell that is asked to end: the advisor writes its recording
 _KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
 _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+# For the user's jobs: a cell that runs out of memory is no news to a channel, and what would send it takes time from what is measured.
+_FOR_JOBS = frozenset(("RN50_ADVISOR_OTLP", "RN50_ADVISOR_NOTIFY"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Bench:
         A single rank keeps torch's own number of threads. Variables of another launcher are removed: if we are ourselves a rank of a
         larger job, as in a pod of several, the trainer would wait for its other ranks.
         """
-        environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS}
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS | _FOR_JOBS}
         if self.device == "cpu" and setting.devices > 1 and "OMP_NUM_THREADS" not in environment:
             cores = int(self.cores or os.cpu_count() or 1)
             environment["OMP_NUM_THREADS"] = str(max(1, cores // setting.devices))

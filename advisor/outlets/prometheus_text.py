@@ -85,11 +85,13 @@ class MetricsFile(Outlet):
     def _not_ours(self) -> str:
         """Why the file that is there must not be replaced: a slip of the pen shall not cost another exporter's file. Raises OSError."""
         try:
-            mode = self._file.lstat().st_mode
+            there, folder = self._file.lstat(), self._file.parent.stat()
         except FileNotFoundError:
             return ""
-        if not stat.S_ISREG(mode):
-            return "is a link" if stat.S_ISLNK(mode) else "is no regular file"
+        if not stat.S_ISREG(there.st_mode):
+            return "is a link" if stat.S_ISLNK(there.st_mode) else "is no regular file"
+        if folder.st_mode & stat.S_ISVTX and os.geteuid() not in (0, there.st_uid, folder.st_uid):
+            return "belongs to somebody else"  # who alone may replace it, as in /tmp
         with self._file.open("rb") as file:
             start = file.read(_START_BYTES)
         return "" if not start.strip() or _OURS in start else "holds something else"

@@ -86,6 +86,12 @@ def _processes(pid: str) -> list[psutil.Process]:
         return []
 
 
+def test_a_cell_tells_no_channel_and_no_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RN50_ADVISOR_NOTIFY", "RN50_ADVISOR_OTLP"):
+        monkeypatch.setenv(name, "http://host/SECRET")
+    assert "SECRET" not in str(bench(tmp_path)._environment(setting("fp32", True, 4)))
+
+
 def test_a_rank_of_a_larger_job_measures_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "16")

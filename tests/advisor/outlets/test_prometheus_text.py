@@ -130,3 +130,15 @@ def test_a_file_of_ours_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
             outlet.deliver(reading())
         assert file.lstat() == before
     assert (tmp_path / "other.prom").read_text() == "smartmon_device_active 1\n"
+
+
+def test_a_file_that_somebody_else_has_in_a_shared_folder_is_refused_before_the_job_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlet = MetricsFile(str(tmp_path / "job.prom"))
+    outlet.deliver(reading())
+    tmp_path.chmod(0o1777)
+    outlet.check()
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UsageError, match="belongs to somebody else"):
+        outlet.check()

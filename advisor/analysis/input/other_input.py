@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_update import loop_paths
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import CallPaths, after_update
+from rn50_advisor.advisor.analysis.stacks.loss_lines import computes_loss, model_lines
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import after_update
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
@@ -78,7 +79,7 @@ def feed(
         another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
-        samples=_feed_samples(recording.events, without_loader, loop_paths(recording, without_loader)),
+        samples=_feed_samples(recording, without_loader),
     )
 
 
@@ -114,15 +115,21 @@ class _SampleKind:
     line: tuple[str, int, str] | None
 
 
-def _feed_samples(
-    events: Sequence[AnyEvent], ranks: Sequence[int], paths: Mapping[int, CallPaths]
-) -> FeedSamples | None:
+def _feed_samples(recording: Recording, ranks: Sequence[int]) -> FeedSamples | None:
     """Stack samples and profiles of these ranks from before the update; None if there are too few."""
     seen: Counter[_SampleKind] = Counter()
-    wanted = frozenset(ranks)
-    for rank, count, stack in _stacks(events):
+    wanted, paths = frozenset(ranks), loop_paths(recording, ranks)
+    stacks = [(rank, count, stack) for rank, count, stack in _stacks(recording.events) if rank in wanted]
+    of_model = model_lines(stack["frames"] for *_, stack in stacks)
+    for rank, count, stack in stacks:
         known = paths.get(rank)
-        sample = None if rank not in wanted or (known and after_update(stack["frames"], known)) else _classified(stack)
+        sample = None if known and after_update(stack["frames"], known) else _classified(stack)
+        if (
+            sample is not None
+            and sample.kind == "elsewhere"
+            and computes_loss(stack["frames"], of_model, recording.sources)
+        ):
+            sample = replace(sample, kind="model")
         if sample is not None:
             seen[sample] += count
     total = seen.total()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
+from rn50_advisor.advisor.analysis.stacks.loss_lines import ENVIRONMENT, computes_loss, model_lines
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import (
     in_every_round,
     is_passed_on,
@@ -51,7 +52,6 @@ _Beside = tuple[Place, int]  # a training function and a line of it
 _NEAR = 0.4  # relative deviation from the stalls' share of the time; a profile samples some steps more than others
 # What runs between series of steps is taken for the stall from this part of its time on: of very short calls many samples are torn.
 _SEEN_MIN = 0.3
-_ENVIRONMENT = ("step", "step_wait")
 _MODULES = "/torch/nn/"
 _PLAYING_MIN = 0.05  # of a call's samples
 
@@ -106,10 +106,12 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
         return None
     evaluations = evaluation_lines(recording)
     after = model = 0
-    for row in (row for profile in profiles for row in user_rows(profile) if not evaluates(row, evaluations)):
+    rows = [row for profile in profiles for row in user_rows(profile) if not evaluates(row, evaluations)]
+    lines = model_lines(row["frames"] for row in rows)
+    for row in rows:
         if after_own_update(row, paths):
             after += row["count"]
-        elif in_forward(row["frames"]):
+        elif in_forward(row["frames"]) or computes_loss(row["frames"], lines, recording.sources):
             model += row["count"]
     # if the update was not seen, the samples before it are included
     before = 0.0 if paths.updates else float(steps.columns["clip"].sum() / steps.length.sum())
@@ -172,7 +174,7 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
 def _plays(below: Frames) -> bool:
     """True in a step of an environment: its method has this name in gymnasium, its forks and what imitates it."""
     names = {called(frame) for frame in below if TORCH not in frame["file"]}
-    return bool(names.intersection(_ENVIRONMENT)) and not any(_MODULES in frame["file"] for frame in below)
+    return bool(names.intersection(ENVIRONMENT)) and not any(_MODULES in frame["file"] for frame in below)
 
 
 def _round_of_steps(recording: Recording, rows: Iterable[UsersStack], paths: CallPaths) -> tuple[Place, ...]:

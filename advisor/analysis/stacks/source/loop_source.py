@@ -153,6 +153,31 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
     )
 
 
+def computed_of(sources: Sequence[Source], file: str, line: int, origins: Set[int], *, unless: re.Pattern[str]) -> bool:
+    """True if the statement of this line is one of those of `origins`, or uses what they assign, or what is computed of that, in the same
+    function. False if its text matches `unless`, or spans other statements, as the head of a loop does.
+    """
+    function = function_at(sources, file, line)
+    nodes = () if function is None else ast.walk(function)
+    statement = next((node for node in nodes if isinstance(node, _SIMPLE) and covers(node, line)), None)
+    if function is None or statement is None or unless.search(ast.unparse(statement)):
+        return False
+    if any(covers(statement, origin) for origin in origins):
+        return True
+    assigned = [(names_in(target), value) for target, value in _assigned(function)]
+    known: set[str] = set()
+    for targets, value in assigned:
+        if any(covers(value, origin) for origin in origins):
+            known |= targets
+    size = -1
+    while size != len(known):
+        size = len(known)
+        for targets, value in assigned:
+            if names_in(value) & known:
+                known |= targets
+    return bool(known & names_in(statement))
+
+
 def is_passed_on(sources: Sequence[Source], file: str, line: int, called: str, learners: Set[str]) -> bool:
     """True if the line hands what `called` returns to one of these functions: `update(collect())`."""
     function = function_at(sources, file, line)

@@ -54,10 +54,12 @@ def test_main_keeps_its_run_and_a_merge_request_gets_one_note_and_the_jobs_exit_
     with forge() as service:
         change = {"CI_MERGE_REQUEST_IID": "5", "CI_API_V4_URL": service.url, "GITLAB_TOKEN": "glpat-secret"}
         for _ in range(2):
-            died = ran(tmp_path, RN50_CI_COMMAND="echo hi; exit 7", RN50_CI_MAX_REGRESSION="5", **change)
+            died = ran(
+                tmp_path, RN50_CI_COMMAND="echo hi ${GITLAB_TOKEN-none}; exit 7", RN50_CI_MAX_REGRESSION="5", **change
+            )
             assert died.returncode == 7, "the job's own exit code, not that of the comparison"
         assert len(service.texts) == 1 and "/-/jobs/3/artifacts/browse/rn50-advisor-ci/files" in service.texts[0]
-        assert "hi" in died.stdout and "glpat-secret" not in died.stdout + died.stderr
+        assert "hi none" in died.stdout and "glpat-secret" not in died.stdout + died.stderr
     assert base.read_bytes() == kept, "only the default branch is a base"
 
 

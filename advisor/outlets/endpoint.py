@@ -12,10 +12,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rn50_advisor.advisor.model.errors import UsageError
 
-_ARG_START, _ARG_END = (
-    48 - 3,
-    49 - 3,
-)  # fields of /proc/PID/stat (proc_pid_stat(5)), counted after the name of the command
+# Fields of /proc/PID/stat (proc_pid_stat(5)), counted after the name of the command.
+_ARG_START, _ARG_END = 48 - 3, 49 - 3
 
 
 @dataclass(frozen=True, slots=True)

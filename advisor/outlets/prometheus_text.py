@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import CollectorRegistry
 
-_OURS, _START_BYTES = (
-    b"rn50_advisor_",
-    4096,
-)  # a file of ours has it so early; what knows the names is not imported here
+# What a file of ours has near its start; what knows the names is not imported here.
+_OURS, _START_BYTES = b"rn50_advisor_", 4096
 _SUFFIX = ".prom"  # the textfile collector of node_exporter reads no others, and no half-written file has it
 
 

@@ -188,11 +188,7 @@ def _seen(a: Analysis) -> tuple[Evidence, ...]:
     seen, elements = (max(a.by_rank(m).values(), default=0.0) for m in (STEP_TRACEBACKS_S, STEP_SEARCHED_ELEMENTS))
     return (
         *([Evidence.of(STEP_TRACEBACKS_S, seen, note="of the forward pass", form="continues")] if seen else []),
-        *(
-            [Evidence.of(STEP_SEARCHED_ELEMENTS, elements, note="in a backward pass", form="continues")]
-            if elements
-            else []
-        ),
+        *([Evidence.of(STEP_SEARCHED_ELEMENTS, elements, note="in a step", form="continues")] if elements else []),
     )
 
 

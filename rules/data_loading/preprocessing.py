@@ -19,7 +19,7 @@ from rn50_advisor.rules.analysis_reading import (
     model_of,
     own_delay_s,
 )
-from rn50_advisor.rules.rule import Threshold
+from rn50_advisor.rules.rule import Threshold, Thresholds
 
 _STACKS_MIN = 6
 _USED_SHARE_MAX = 0.25  # of what is read, in a batch: less than that is read for nothing
@@ -101,6 +101,22 @@ def steps_with_cores(a: Analysis, least_share: float, gone: tuple[float, float])
     """
     crowding, work = crowding_by_workers(a, least_share), cpu_of_workers_s(a)
     best, worst = (step_with_less_work(a, crowding, each, each * work) for each in gone)
+    return best, worst
+
+
+def steps_without(
+    a: Analysis,
+    t: Thresholds,
+    workers: WorkerModel,
+    gone: tuple[float, float],
+    *,
+    waited: bool,
+    crowded: bool,
+) -> tuple[float, float]:
+    """(best, worst) step without these shares of the work for a batch: the shorter one where the loop waits for batches and for cores."""
+    ways = [steps_with_batches(a, workers, gone)] if waited else []
+    ways += [steps_with_cores(a, t["workers_share"], gone)] if crowded else []
+    best, worst = map(min, zip(*ways, strict=True))
     return best, worst
 
 

@@ -38,7 +38,7 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_batches, steps_with_cores
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_without
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 _SHARD = "IterableDatasetShard"
@@ -59,9 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if parts < 2:
         return Clear(RULE.id)
     gone = 1.0 - 1.0 / parts, (1.0 - _LEFT_WORST) * (1.0 - 1.0 / parts)
-    ways = [steps_with_batches(a, a.workers, gone)] if waited else []
-    ways += [steps_with_cores(a, t["workers_share"], gone)] if crowded else []
-    best, worst = map(min, zip(*ways, strict=True))
+    best, worst = steps_without(a, t, a.workers, gone, waited=waited, crowded=crowded)
     of = "ranks" if parts == a.world_size else "workers"
     return Finding(
         rule=RULE.id,

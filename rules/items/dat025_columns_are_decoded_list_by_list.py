@@ -44,7 +44,7 @@ from rn50_advisor.rules.analysis_reading import (
     where_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_batches, steps_with_cores
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Seconds for each inner list, and for each number, by the format in which items are returned. Measured with datasets 5.2 on rows of 512 to
@@ -80,9 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     most, least = (min(at_most, max(0.0, seconds / item_s)) for seconds, at_most in shares)
     if by_lists_s < t["counted"] * item_s or (most + least) / 2 < t["share"]:
         return Clear(RULE.id)
-    ways = [steps_with_batches(a, a.workers, (most, least))] if waited else []
-    ways += [steps_with_cores(a, t["workers_share"], (most, least))] if crowded else []
-    best, worst = map(min, zip(*ways, strict=True))
+    best, worst = steps_without(a, t, a.workers, (most, least), waited=waited, crowded=crowded)
     column = max(columns, key=lambda each: each[1])[0]
     return Finding(
         rule=RULE.id,
@@ -132,6 +130,8 @@ def _fix(column: NumberColumn, form: str) -> tuple[str, str]:
     if form in _PER_LIST:
         return f"store `{name}` as one flat list per row, and give it its shape later", flat
     fast = 'data.with_format("torch")'
+    if form == "custom":  # its transform gets lists, and another format would replace it
+        fast = 'data.with_format("numpy"), and its transform in the collate function or in a data set around it'
     return f"let `{name}` be read as tensors", f"{fast}; {flat}" if column["lists"] else fast
 
 

@@ -50,12 +50,12 @@ def computes_loss(stack: Frames, lines: ModelLines, sources: tuple[Source, ...])
             if TORCH not in file or _OPTIMIZERS in file or _AUTOGRAD in file:
                 return False
             continue
-        if called(frame) in ENVIRONMENT:
-            return False
         origins = lines.get(place_of(frame), frozenset())
         if origins:
             # what a line calls beside the model may just as well prepare its input
             calls_both = within and frame["line"] in origins
             return not calls_both and computed_of(sources, file, frame["line"], origins, unless=_MAKES_TENSORS)
+        if called(frame) in ENVIRONMENT:
+            return False
         within = True
     return False

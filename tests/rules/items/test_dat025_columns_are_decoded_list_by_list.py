@@ -107,6 +107,8 @@ def test_it_says_what_of_an_item_is_decoding_and_why() -> None:
     assert "Python object" in objects.evidence[1].note and "Python objects" in objects.title
     assert objects.fixes[0].change == 'data.with_format("torch")'
     assert "numpy.ravel" in found("DAT025", dat025(form="python")).fixes[0].change
+    transformed = found("DAT025", dat025(form="custom", columns=(FLAT,))).fixes[0].change
+    assert "its transform in the collate function" in transformed, "another format alone would drop the job's transform"
 
 
 def test_where_an_item_has_nothing_else_all_of_its_time_is_decoding_but_what_a_flat_row_takes() -> None:

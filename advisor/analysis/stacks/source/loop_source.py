@@ -124,8 +124,8 @@ def once_a_round(sources: Sequence[Source], file: str, line: int, backwards: Set
     function = function_at(sources, file, line)
     loops = [] if function is None else [node for node in ast.walk(function) if isinstance(node, _LOOPS)]
     inner = [loop for at in backwards if function is not None and (loop := _loop(function, at)) is not None]
-    around = (loop for loop in loops if covers(loop, line) and any(covers(loop, each.lineno) for each in inner))
-    return not any(covers(loop, line) for loop in inner) and any(True for _ in around)
+    around = [loop for loop in loops if covers(loop, line) and any(covers(loop, each.lineno) for each in inner)]
+    return bool(around) and not any(covers(loop, line) for loop in inner)
 
 
 def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:

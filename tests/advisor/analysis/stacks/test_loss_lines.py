@@ -73,5 +73,13 @@ def test_what_computes_the_loss(stack: Any, expected: bool) -> None:
     assert computes_loss(stack, MODEL, SOURCES) is expected
 
 
+def test_a_training_step_is_no_environments() -> None:
+    lines = ("def step(x):", "    out = net(x)", "    return out.square().mean()")
+    own = (Source("/job/step.py", "", "\n".join(lines)),)
+    net, loss = (("Trainer.step", "/job/step.py", line) for line in (2, 3))
+    model = model_lines([at(5, net, MODULE)])
+    assert computes_loss(at(5, loss), model, own)
+
+
 def test_without_the_source_nothing_is_known() -> None:
     assert not computes_loss(at(5, NORMAL), MODEL, ())

@@ -21,6 +21,7 @@ from rn50_advisor.advisor.model.job_changes import (
     GradientsKept,
     Invocation,
     NumbersKept,
+    PaddedToLongest,
     Setup,
     ShrinkFirst,
     Value,
@@ -42,6 +43,8 @@ _ARGUMENTS: Mapping[str, str] = {
 }
 # Where none of these is called, torch takes its number of threads from these variables.
 _VARIABLES_OF = {"set_num_threads": ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+# Arguments of Hugging Face's tokenizers and collators, of today and before.
+_PADS_TO_ONE_LENGTH: Mapping[str, Value] = {"padding": "max_length", "pad_to_max_length": True}
 _KEPT_SHOWN = 3  # statements
 _FACTS_OF: Mapping[str, str] = {
     "DataLoader": "loaders",
@@ -61,7 +64,7 @@ def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequenc
 
 def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     call, where = fix.call, fix.where
-    if isinstance(call, (NumbersKept, GradientsKept, ShrinkFirst)):
+    if isinstance(call, (NumbersKept, GradientsKept, PaddedToLongest, ShrinkFirst)):
         return _at_its_pattern(fix, call, sources)
     if where is None and isinstance(call, CallChange):
         return _at_its_call(fix, call, analysis, sources)
@@ -243,9 +246,13 @@ def _at_its_variables(fix: Fix, wanted: Invocation, analysis: Analysis, sources:
     return replace(fix, title=f"{wanted}, or this number in {words}", where=found[0].where)
 
 
-def _at_its_pattern(fix: Fix, call: NumbersKept | GradientsKept | ShrinkFirst, sources: tuple[Source, ...]) -> Fix:
+def _at_its_pattern(
+    fix: Fix, call: NumbersKept | GradientsKept | PaddedToLongest | ShrinkFirst, sources: tuple[Source, ...]
+) -> Fix:
     if isinstance(call, NumbersKept):
         return _at_what_is_kept(fix, sources)
+    if isinstance(call, PaddedToLongest):
+        return _at_the_padding(fix, sources)
     return _at_the_backward(fix, sources) if isinstance(call, GradientsKept) else _at_its_list(fix, call, sources)
 
 
@@ -273,6 +280,20 @@ def _at_the_backward(fix: Fix, sources: Sequence[Source]) -> Fix:
     if any(last_name(other.func) == "no_sync" for each in _codes(sources) for other in each.calls()):
         fix = replace(fix, title=f"{fix.title}: the forward pass, too, inside no_sync()")
     return replace(fix, where=Where(code.path, call.lineno))
+
+
+def _at_the_padding(fix: Fix, sources: Sequence[Source]) -> Fix:
+    """Adds the place and words of the only argument that pads to one length; the fix unchanged for none or several."""
+    found = [
+        _Statement(Where(code.path, given.value.lineno), code.words(given), same=True)
+        for code in _codes(sources)
+        for call in code.calls()
+        for given in call.keywords
+        if is_literal(given.value) and literal(given.value) == _PADS_TO_ONE_LENGTH.get(given.arg or "")
+    ]
+    if len(found) != 1:
+        return fix
+    return replace(fix, title=f"{fix.title}, instead of {found[0].words}", where=found[0].where)
 
 
 def _at_its_list(fix: Fix, change: ShrinkFirst, sources: Sequence[Source]) -> Fix:

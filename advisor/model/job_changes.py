@@ -156,6 +156,14 @@ class GradientsKept:
 
 
 @dataclass(frozen=True, slots=True)
+class PaddedToLongest:
+    """Sequences padded to the longest of their batch, where a tokenizer pads all to one length."""
+
+    def __str__(self) -> str:
+        return 'padding="longest"'
+
+
+@dataclass(frozen=True, slots=True)
 class ShrinkFirst:
     """The transform that makes pictures smaller put before others of one list, whose names are in the list's order."""
 
@@ -177,5 +185,6 @@ JobChange = (
     | LauncherChange
     | NumbersKept
     | GradientsKept
+    | PaddedToLongest
     | ShrinkFirst
 )

@@ -24,6 +24,7 @@ from rn50_advisor.advisor.model.job_changes import (
     LauncherChange,
     ModelChange,
     NumbersKept,
+    PaddedToLongest,
     Setup,
     ShrinkFirst,
     source_of,
@@ -116,7 +117,7 @@ def knob_of(fix: Fix, *, also_other_training: bool = False) -> Knob | str:
 
 
 def _why_not(change: JobChange, also_other_training: bool) -> str:
-    if isinstance(change, (NumbersKept, GradientsKept, ShrinkFirst)):
+    if isinstance(change, (NumbersKept, GradientsKept, PaddedToLongest, ShrinkFirst)):
         return REWRITES
     if isinstance(change, CallChange) and _BATCH in dict(change.arguments) and not also_other_training:
         return OTHER_TRAINING

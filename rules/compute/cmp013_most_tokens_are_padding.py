@@ -28,6 +28,7 @@ from collections.abc import Iterable
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.job_changes import PaddedToLongest
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import PaddingFacts
 from rn50_advisor.rules.analysis_reading import model_of, training_loader, where_of
@@ -78,7 +79,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         "batches of similar lengths: group_by_length=True, a sampler of buckets, or packing", "", where, "small change"
     )
     shorter = Fix(
-        'pad to the longest sequence of the batch: padding="longest", or DataCollatorWithPadding', "", where, "one line"
+        'pad to the longest sequence of the batch: padding="longest", or DataCollatorWithPadding',
+        "",
+        where,
+        "one line",
+        call=PaddedToLongest(),
     )
     return Finding(
         rule=RULE.id,

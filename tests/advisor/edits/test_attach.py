@@ -21,6 +21,7 @@ from rn50_advisor.advisor.model.job_changes import (
     GradientsKept,
     Invocation,
     NumbersKept,
+    PaddedToLongest,
     Setup,
     ShrinkFirst,
 )
@@ -240,6 +241,34 @@ def test_a_statement_that_makes_the_setting_says_more_than_the_line_that_it_slow
     ]
     assert edited(slowed, analysis(), *sources).where == Where("/job/1.py", 1)
     assert edited(slowed, analysis(), sources[0]).where == slowed.where
+
+
+PADDED = Fix.of("pad to the longest", PaddedToLongest(), Where("/job/0.py", 9), "one line")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('def encode(rows):\n    return tokenizer(rows, padding="max_length")\n', "padding='max_length'"),
+        ("\ntokenizer(rows, pad_to_max_length=True)\n", "pad_to_max_length=True"),
+    ],
+)
+def test_the_argument_that_pads_to_one_length_is_named(text: str, words: str) -> None:
+    fix = edited(PADDED, analysis(), Source("/job/1.py", "", text, False))
+    assert (fix.title, fix.where) == (f"pad to the longest, instead of {words}", Where("/job/1.py", 2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'tokenizer(rows, padding="longest")\n',
+        "tokenizer(rows, padding=how)\n",
+        'f(padding="max_length")\n' * 2,
+        "def (\n",
+    ],
+)
+def test_where_no_argument_or_several_pad_to_one_length_the_loaders_place_stays(text: str) -> None:
+    assert edited(PADDED, analysis(), Source("/job/1.py", "", text, False)) == PADDED
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from rn50_advisor.advisor.model.job_changes import (
     LauncherChange,
     ModelChange,
     NumbersKept,
+    PaddedToLongest,
     Setup,
     ShrinkFirst,
 )
@@ -126,6 +127,7 @@ def test_variables_and_launcher_options_are_no_business_of_the_ranks() -> None:
         (None, NO_CHANGE),
         (GradientsKept(), REWRITES),
         (NumbersKept(), REWRITES),
+        (PaddedToLongest(), REWRITES),
         (ShrinkFirst("Resize", ("Rotate",)), REWRITES),
         (CallChange.of("DataLoader", batch_size=64), OTHER_TRAINING),
         (Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),)), TOO_LATE),

@@ -41,15 +41,16 @@ def service_of(environment: Mapping[str, str], pages: str) -> Service:
 
 
 def in_repository(where: Where, job_folder: str, root: Path) -> Where | None:
-    """The place relative to the root of the repository; None if it is not in it.
+    """The place relative to the root of its repository; None if it is not below `root`.
 
-    The root is the folder above the file that has `.git`, since a job may check out several repositories, else `root`.
+    A job may check out several repositories below `root`: the nearest folder above the file that has `.git` counts, else `root` itself.
     """
     try:
-        file = (Path(job_folder) / where.file).resolve()
-        own = next((folder for folder in file.parents if (folder / ".git").exists()), root.resolve())
-        if not file.is_relative_to(own) or not file.is_file():
+        file, top = (Path(job_folder) / where.file).resolve(), root.resolve()
+        if not file.is_relative_to(top) or not file.is_file():
             return None
+        below = (folder for folder in file.parents if folder.is_relative_to(top))
+        own = next((folder for folder in below if (folder / ".git").exists()), top)
     except (OSError, ValueError, RuntimeError):  # a job's own name for code: too long, with a NUL, links in a circle
         return None
     return Where(file.relative_to(own).as_posix(), max(1, where.line))

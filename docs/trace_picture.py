@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
-import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
+
+from docs.chromium import photograph_page
 
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
@@ -93,7 +94,6 @@ def photograph_trace(report: Report, recording: Recording, picture: Path, browse
     folder = page_folder()
     if folder is None:
         return []
-    width, height = SIZE
     book, about = trace_of(report, recording)
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "trace.json"
@@ -106,14 +106,8 @@ def photograph_trace(report: Report, recording: Recording, picture: Path, browse
             commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [name]} for name in OPENED]
             start, end = (round(1e9 * t) for t in SHOWN_S)
             where = f"url={page}/trace.json&hideSidebar=true&visStart={start}&visEnd={end}"
-            options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-            options += [
-                f"--user-data-dir={temporary}/profile",
-                f"--window-size={width},{height}",
-                f"--screenshot={picture}",
-            ]
             address = f"{page}/index.html#!/?{where}&startupCommands={quote(json.dumps(commands))}"
-            subprocess.run([browser, *options, address], check=True, capture_output=True, timeout=_WITHIN_S)
+            photograph_page(browser, address, picture, size=SIZE, virtual_ms=0)
         finally:
             server.shutdown()
             serving.join()

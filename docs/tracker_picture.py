@@ -1,4 +1,7 @@
-"""Draws the picture of docs/how-to/trackers.md: the demo's run in TensorBoard itself."""
+"""Draws the picture of docs/how-to/trackers.md: the demo's run in TensorBoard itself. `python -m docs.tracker_picture`
+
+Each drawing differs by a little, so `make pictures` leaves it as it is.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+from docs.chromium import find_browser, photograph_page
+
+from rn50_advisor.advisor.commands.demo.demo import RUN
+from rn50_advisor.advisor.merge.job_reading import read_job
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.report.trackers import Destination, send
 from rn50_advisor.advisor.report.trackers.parcel import parcel_of
+from rn50_advisor.advisor.verdict.diagnose import diagnose
 
+PICTURE = Path(__file__).parent / "pictures" / "tensorboard.png"
 SIZE = 1060, 580  # pixels
 SHOWN = "samples|seconds/(input_wait|forward|backward)"
 _STARTS_WITHIN_S, _WITHIN_S = 60.0, 120.0
+
+
+def main() -> None:
+    recording, browser = read_job(RUN), find_browser()
+    if browser is None or not photograph_tracker(diagnose(recording), recording, PICTURE, browser):
+        raise SystemExit(f"{PICTURE.name} is as it was: it wants Chromium and TensorBoard")
 
 
 def photograph_tracker(report: Report, recording: Recording, picture: Path, browser: str) -> list[str]:
@@ -38,21 +53,8 @@ def photograph_tracker(report: Report, recording: Recording, picture: Path, brow
         try:
             page = _page(said)
             curves = _curves(page)
-            width, height = SIZE
-            options = [
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-                "--virtual-time-budget=15000",
-            ]
-            options += [
-                f"--user-data-dir={temporary}/profile",
-                f"--window-size={width},{height}",
-                f"--screenshot={picture}",
-            ]
             address = f"{page}/#scalars&_smoothingWeight=0&tagFilter={quote(SHOWN)}"
-            subprocess.run([browser, *options, address], check=True, capture_output=True, timeout=_WITHIN_S)
+            photograph_page(browser, address, picture, size=SIZE, virtual_ms=15_000)
         finally:
             server.terminate()
             server.wait()
@@ -80,3 +82,7 @@ def _curves(page: str) -> list[str]:
             return sorted(tag for tags in runs.values() for tag in tags)
         time.sleep(0.2)
     raise TimeoutError("TensorBoard did not read the run")
+
+
+if __name__ == "__main__":
+    main()

@@ -70,6 +70,7 @@ _ASSUMED_RUNS = 3
 # page faults.
 _NEIGHBOUR_FACTOR = 0.6
 _CHANGE_SHARE_MIN = 0.01  # a change below 1 % is not a regression, however certain
+_TELLS_NOTHING = 2.25  # ends of an interval: half as fast again and half as slow again are then both likely, and neither is "no difference"
 _STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
@@ -207,6 +208,9 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
             change, speed = judge(beside), beside
             why = f"{span(change, beside)} by input, optimizer and the time between steps alone; {_COMPUTE_IS_ALIKE}"
+    if change == "same" and speed.hi > _TELLS_NOTHING * speed.lo:
+        change = "unknown"
+        why = f"the runs vary too much to tell: {span(change, speed)}"
     notes = [
         *([f"{different}; compared by samples/s"] if different else []),
         *([f"different devices: {devices}"] if (devices := other_device(base.report, other.report)) else []),

@@ -8,11 +8,10 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.documents.comparison import WHOLE_STEP, Change, Estimate, FindingChange, PhaseDelta
 from rn50_advisor.advisor.model.measures.host_measures import CPU_OTHER_CORES, CPU_STEAL_SHARE
 from rn50_advisor.advisor.model.report import PHASE_TITLES
-from rn50_advisor.advisor.model.wording.quantities import duration, number, percent, ratio
+from rn50_advisor.advisor.model.wording.quantities import duration, percent, ratio
 
 OTHERS_CORES = 0.1  # kept busy by other processes: less is the kernel and the advisor
 DISTURBANCE_SHARE_MIN = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
-_FACTOR_LIMIT_MIN = 1.5  # a detection limit above this is worded as a factor
 _PHASES_NAMED = 2
 _NAMED_SHARE_MIN = 0.1  # of the step's change: a phase that changed less is not the reason
 
@@ -60,8 +59,7 @@ def span(change: Change, speed: Estimate) -> str:
     if change != "same":
         return between
     limit = max(1.0 / speed.lo, speed.hi)
-    least = percent(100 * (limit - 1.0)) if limit < _FACTOR_LIMIT_MIN else f"a factor of {number(round(limit, 1))}"
-    return f"{between}: no difference was found; one below {least} might not be seen"
+    return f"{between}: no difference was found; one below {percent(100 * (limit - 1.0))} might not be seen"
 
 
 def random_time(spared_s: tuple[float, float]) -> str:

@@ -49,7 +49,7 @@ def names(comparison: Comparison, pair: Pair) -> str:
 
 def page_heading(pair: Pair) -> str:
     """`1.48× as fast (1.37–1.60)`: names of runs may be long and say nothing."""
-    if pair.speed is None:
+    if pair.speed is None or pair.change == "unknown":
         return "Not comparable"
     return (
         f"No difference found: {ratio(pair.speed)}"
@@ -132,6 +132,6 @@ def gate(comparison: Comparison) -> str:
     limit = fmt.percent(100 * asked.max_regression)
     failed = ", ".join(comparison.runs[place].name for place in asked.failed)
     if failed:
-        return f"slower than {limit} allows: {failed}"
+        return f"slower by more than {limit}: {failed}"
     unjudged = ", ".join(comparison.runs[place].name for place in asked.unjudged)
     return f"could not be compared: {unjudged}" if unjudged else f"no run is significantly slower by more than {limit}"

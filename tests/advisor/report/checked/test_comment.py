@@ -25,7 +25,7 @@ def test_it_says_the_comparison_the_verdict_the_change_and_its_gain() -> None:
     text = comment("training", bottleneck(), compare(runs, max_regression=0.05), links=LINKS, placed=here)
     assert text.startswith("<!-- rn50-advisor ci: training -->\n\n### ▼ regressed: this change against base: 0.7")
     for part in (
-        "**Limit:** slower than 5.0 % allows",
+        "**Limit:** slower by more than 5.0 %",
         "### ▲ Bottleneck: Loading happens in the training process `DAT003`",
         "**Fix:** [`samples/train.py:142`](https://forge/blob/abc/samples/train.py#L142): load in worker processes",
         "num_workers=6, pin_memory=True",

@@ -130,7 +130,7 @@ def test_a_finding_is_shown_with_its_cost(change: FindingChange, said: str) -> N
     [
         (None, ""),
         (Gate(0.05, (), ()), "no run is significantly slower by more than 5.0 %"),
-        (Gate(0.1, (1, 2), (2,)), "slower than 10 % allows: after, last"),
+        (Gate(0.1, (1, 2), (2,)), "slower by more than 10 %: after, last"),
         (Gate(0.1, (), (2,)), "could not be compared: last"),
     ],
 )

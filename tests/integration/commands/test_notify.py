@@ -58,7 +58,8 @@ def test_an_endpoint_that_takes_nothing_is_one_line_of_the_report_and_nothing_to
     with silent_url() as slow:
         url = slow if kind == "slow" else dead_url()
         variables = {"RN50_ADVISOR_NOTIFY": f"{url}{HOOK}"}
-        done = advisor("run", "--", "sh", "-c", "echo out; exit 3", cwd=tmp_path, env=variables)
+        # long enough for the process of the outlets to be there: within 4 s of the end it has to be refused for 2.5 s
+        done = advisor("run", "--", "sh", "-c", "echo out; sleep 3; exit 3", cwd=tmp_path, env=variables)
     assert done.returncode == 3 and done.stdout == b"out\n"
     (reason,) = gaps(tmp_path / "runs")
     assert reason == f"{url}: {says}"

@@ -34,7 +34,7 @@ class OutletThread:
         self._news = threading.Condition()
         self._newest: RunReading | None = None
         self._is_open = self._ending = False
-        self._tries = self._failures = 0
+        self._failures = 0
         self._why = ""
         self._pause_s = FIRST_PAUSE_S
         self._quiet_until_s = 0.0
@@ -59,7 +59,7 @@ class OutletThread:
         """Waits for that, and reports how often the outlet failed."""
         self._thread.join(max(0.0, within_s))
         if self._thread.is_alive():
-            self._tries, self._failures = self._tries + 1, self._failures + 1
+            self._failures += 1
             self._why = "no answer in time"
         if self._failures:
             self._report(self._gap())
@@ -86,7 +86,6 @@ class OutletThread:
                 self._outlet.open(self._run)
                 self._is_open = True
             if reading is not None:
-                self._tries += 1
                 self._outlet.deliver(reading)
         except Exception as error:  # noqa: BLE001 - the wall of this thread: what fails here is a line of the report
             self._failed(error)
@@ -95,7 +94,6 @@ class OutletThread:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
-        self._tries = max(self._tries, self._failures)
         self._why = describe_failure(error)
         self._quiet_until_s = self._clock() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
@@ -103,7 +101,7 @@ class OutletThread:
             self._report(self._gap())
 
     def _gap(self) -> ProbeGap:
-        often = f" ({self._failures} of {self._tries} attempts failed)" if self._tries > 1 else ""
+        often = f" (failed {self._failures} times)" if self._failures > 1 else ""
         return ProbeGap(self._outlet.name, "job", f"{self._outlet.place}: {self._why}{often}", _HINT)
 
 

@@ -75,7 +75,9 @@ def test_a_run_that_is_slower_than_allowed_is_an_error() -> None:
     runs = noisy_run("base", 1), noisy_run("this change", 2, scale=1.4)
     slower, allowed = compare(runs, max_regression=0.05), compare(runs, max_regression=0.9)
     first = annotate(bottleneck(), slower, here)[0]
-    assert first.level == "error" and "this change against base: 0.7" in first.text and "by more than 5.0 %" in first.text
+    assert (
+        first.level == "error" and "this change against base: 0.7" in first.text and "by more than 5.0 %" in first.text
+    )
     assert all(one.level != "error" for one in annotate(bottleneck(), allowed, here))
     assert [one["check_name"] for one in code_quality(annotate(bottleneck(), slower, here))] == ["DAT003", "LOP001"]
 

@@ -44,6 +44,7 @@ class Parcel:
     summary: str  # Markdown
     page: str  # HTML
     exit_code: int = 0  # of the job; 0 if it is not known
+    running: bool = False  # the job goes on
 
     @property
     def last_step(self) -> int:
@@ -63,6 +64,7 @@ def parcel_of(report: Report, *, started_unix_s: float, identity: str) -> Parcel
         summary=_summary(report),
         page=render(report, "html"),
         exit_code=report.job.exit_code or (1 if report.job.exit_signal else 0),
+        running=report.job.running,
     )
 
 

@@ -46,6 +46,11 @@ def send(place: str, parcel: Parcel) -> str:
         os.environ.setdefault(name, value)
     if run_id and os.environ.get("WANDB_MODE", "").lower() in _OFFLINE:
         raise _not_offline(run_id)
+    if run_id and parcel.running:
+        raise TrackerRefused(
+            f"wandb lets one process write a run, and the job of run {run_id} goes on",
+            "wait for its end, or leave out the run's id",
+        )
     wandb = import_module("wandb")
     with tempfile.TemporaryDirectory(prefix="rn50-advisor-") as folder:
         page = Path(folder) / "report.html"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,4 +144,11 @@ def test_offline_nothing_is_written_for_a_run_that_wandb_sync_may_replace(monkey
     monkeypatch.setenv("WANDB_MODE", "offline")
     parcel = parcel_of(bottleneck(), started_unix_s=1.0, identity="one")
     with pytest.raises(TrackerRefused, match="offline"):
+        send(Destination("wandb", "team/vision/abc"), parcel)
+
+
+def test_the_run_of_a_job_that_goes_on_is_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    parcel = replace(parcel_of(bottleneck(), started_unix_s=1.0, identity="one"), running=True)
+    with pytest.raises(TrackerRefused, match="goes on"):
         send(Destination("wandb", "team/vision/abc"), parcel)

@@ -88,3 +88,14 @@ def test_secrets_are_masked() -> None:
     shown = replace(report.findings[0], title=f"loads with HF_TOKEN={token}")
     made = parcel(replace(report, findings=(shown,), verdict=replace(report.verdict, title=shown.title)))
     assert token not in repr((made.facts, made.findings, made.summary))
+
+
+def test_whether_the_job_goes_on_and_how_it_ended_are_known() -> None:
+    report = bottleneck()
+    for job, expected in (
+        (replace(report.job, running=True, exit_code=None, exit_signal=None), (True, 0)),
+        (replace(report.job, running=False, exit_code=3, exit_signal=None), (False, 3)),
+        (replace(report.job, running=False, exit_code=None, exit_signal="SIGKILL"), (False, 1)),
+    ):
+        made = parcel(replace(report, job=job))
+        assert (made.running, made.exit_code) == expected

@@ -1,6 +1,7 @@
 """Draws the pictures in README and docs: `make pictures`. Each but the comment of `ci` shows the run of `rn50-advisor demo`.
 
-Two differ each time and are drawn by themselves: `python -m docs.tracker_picture`, `python -m docs.prometheus_picture`.
+Three are drawn by themselves. Two of them differ each time: `python -m docs.tracker_picture`, `python -m docs.prometheus_picture`. The
+third wants npm's registry: `python -m docs.agents_picture`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from docs import comment_picture, prometheus_picture, trace_picture, tracker_picture
+from docs import agents_picture, comment_picture, prometheus_picture, trace_picture, tracker_picture
 from docs.chromium import CHROMIUMS
 from docs.pictures import FRAME_S, PAGE_SIZE, PICTURES, SIZE, animated, frames, photograph
 
@@ -63,6 +63,7 @@ def png_size(picture: Path) -> tuple[int, int]:
         ("tensorboard", tracker_picture.SIZE),
         ("prometheus", prometheus_picture.SIZE),
         ("ci-comment", comment_picture.SIZE),
+        ("inspector", agents_picture.SIZE),
     ],
 )
 def test_the_picture_of_a_page_is_there_and_small(name: str, size: tuple[int, int]) -> None:
@@ -123,3 +124,9 @@ def test_without_prometheus_one_line_says_what_is_missing(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match=r"^prometheus\.png is as it was: it wants Chromium, prometheus"):
         prometheus_picture.main()
+
+
+def test_without_node_one_line_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"^inspector\.png is as it was: it wants Chromium, node, npm"):
+        agents_picture.main()

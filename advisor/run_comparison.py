@@ -70,7 +70,7 @@ _ASSUMED_RUNS = 3
 # page faults.
 _NEIGHBOUR_FACTOR = 0.6
 _CHANGE_SHARE_MIN = 0.01  # a change below 1 % is not a regression, however certain
-_TELLS_NOTHING = 2.25  # ends of an interval: half as fast again and half as slow again are then both likely, and neither is "no difference"
+_TELLS_NOTHING = 2.25  # ends of an interval: half as fast again and half as slow again are then both possible
 _STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import queue
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -13,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50_advisor.advisor.model.visible_text import on_one_line
+from rn50_advisor.advisor.outlets.timed_call import TimedCalls
 
 ANSWER_BYTES = 8 << 20  # a page of a hundred comments may have 6.5 MB
 LONGEST_S = 20.0
 _EXPLANATION_CHARS = 200
+_UNANSWERED_MAX = 8
 
 
 class RequestFailed(Exception):
@@ -38,6 +38,9 @@ class JsonAnswer:
     content: Any  # decoded JSON; None: it is none
 
 
+_in_time = TimedCalls(_UNANSWERED_MAX)
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect would take the token to another host."""
 
@@ -48,26 +51,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def ask(
     method: str, url: str, content: Any = None, *, headers: Mapping[str, str], longest_s: float = LONGEST_S
 ) -> JsonAnswer:
-    """Sends a request and waits for the answer, `longest_s` at most. Raises RequestFailed.
-
-    In a thread of its own: a service that answers byte by byte resets every timeout of a socket.
-    """
-    answers: queue.SimpleQueue[JsonAnswer | RequestFailed] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            answers.put(_asked(method, url, content, headers, longest_s))
-        except RequestFailed as error:
-            answers.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
+    """Sends a request and waits for the answer, `longest_s` at most. Raises RequestFailed."""
     try:
-        answer = answers.get(timeout=longest_s)
-    except queue.Empty:
+        return _in_time(lambda: _asked(method, url, content, headers, longest_s), longest_s)
+    except TimeoutError:
         raise RequestFailed(f"no answer within {longest_s:g} s", may_have_arrived=True) from None
-    if isinstance(answer, RequestFailed):
-        raise answer
-    return answer
 
 
 def _asked(method: str, url: str, content: Any, headers: Mapping[str, str], longest_s: float) -> JsonAnswer:

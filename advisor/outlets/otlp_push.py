@@ -6,8 +6,6 @@ Headers, certificates and compression come from the environment (OTEL_EXPORTER_O
 from __future__ import annotations
 
 import base64
-import queue
-import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rn50_advisor.advisor import __version__
 from rn50_advisor.advisor.outlets.endpoint import parse_endpoint
 from rn50_advisor.advisor.outlets.outlet import NotDelivered, Outlet, RunReading, check_installed
+from rn50_advisor.advisor.outlets.timed_call import TimedCalls
 
 if TYPE_CHECKING:
     import requests
@@ -122,7 +121,7 @@ def _session(login: tuple[str, str] | None) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self._unanswered: list[threading.Thread] = []
+            self._in_time = TimedCalls(_UNANSWERED_MAX)
 
         def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
             how["allow_redirects"] = False  # the headers may hold a token, which is for this address alone
@@ -139,32 +138,18 @@ def _session(login: tuple[str, str] | None) -> Any:
             return answer
 
         def _answer(self, request: requests.PreparedRequest, how: dict[str, Any]) -> requests.Response:
-            """In a thread of its own: a receiver that answers byte by byte resets every timeout of a socket."""
-            answers: queue.SimpleQueue[requests.Response | Exception] = queue.SimpleQueue()
             send = super().send
 
-            def work() -> None:
-                try:
-                    answer = send(request, **how)
-                    answer._content = b""  # never read: it may be endless, and the status says it all
-                    answer.close()
-                    answers.put(answer)
-                except Exception as error:  # noqa: BLE001 - raised below
-                    answers.put(error)
+            def work() -> requests.Response:
+                answer = send(request, **how)
+                answer._content = b""  # never read: it may be endless, and the status says it all
+                answer.close()
+                return answer
 
-            self._unanswered = [thread for thread in self._unanswered if thread.is_alive()]
-            if len(self._unanswered) >= _UNANSWERED_MAX:
-                raise requests.ReadTimeout(TimeoutError())
-            thread = threading.Thread(target=work, daemon=True)
-            thread.start()
-            self._unanswered.append(thread)
             try:
-                answer = answers.get(timeout=_ANSWERS_WITHIN_S)
-            except queue.Empty:
-                raise requests.ReadTimeout(TimeoutError()) from None
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+                return self._in_time(work, _ANSWERS_WITHIN_S)
+            except TimeoutError as error:
+                raise requests.ReadTimeout(error) from None
 
     return Session()
 

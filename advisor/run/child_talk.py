@@ -78,6 +78,13 @@ class ChildTalk:
                 found.append(json.loads(line))
         return [each for each in found if isinstance(each, dict)]
 
+    def hang_up(self) -> None:
+        """Says and hears nothing more: the process reads the end of its orders."""
+        for descriptor in (self._orders, self.answers):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._orders = self.answers = None
+
     def reap(self) -> int | None:
         """Reaps the companion without waiting. Returns its wait status; None while it runs."""
         if self.status is None:

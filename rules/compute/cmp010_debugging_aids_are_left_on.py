@@ -72,10 +72,10 @@ class _Anomaly:
     ]  # instead, without a count of elements: for each node, and as a share of the rest
 
 
-# At worst and at best. Measured with torch 2.14 on one and two cores with and without it, six models: 9 to 102 us a node in the forward
-# pass, of which samples saw 23 to 41 in the smallest operations; 0.58 to 1.18 ns an element, as many with two threads as with one. Eight
-# models were 1.1 to 1.5 times as fast without it for convolutions and perceptrons, 1.6 to 1.9 for small transformers, 3.4 to 5 for
-# recurrent cells of 760 and 1083 nodes.
+# At worst and at best. Measured with torch 2.14 on two cores with and without it, six models: 9 to 102 us a node in the forward pass, of
+# which samples saw 6 to 47; 0.58 to 1.18 ns an element, as many with two threads as with one. These six and eight others were 1.1 to 1.5
+# times as fast without it for convolutions, perceptrons and a loss of pairs, 1.6 to 1.9 for small transformers and a small MobileNet, 3.4
+# to 5.1 for recurrent cells of 760 and 1083 nodes.
 _ANOMALY = (
     _Anomaly(1.0, 0.0, 40e-6, 0.6e-9, 3e-6, (20e-6, 0.1)),
     _Anomaly(1.3, 70e-6, 110e-6, 1.1e-9, 8e-6, (50e-6, 0.6)),

@@ -59,3 +59,14 @@ def test_a_child_that_does_not_read_holds_nobody_up(talk: ChildTalk) -> None:
     assert not talk.wait(time.monotonic())
     talk.kill()
     assert wait_for(talk.reap, "its end") == signal.SIGKILL
+
+
+def test_after_hanging_up_nothing_is_said_or_heard_and_the_child_reads_the_end(talk: ChildTalk) -> None:
+    held = [number for number in (talk.answers, talk._orders) if number is not None]
+    talk.hang_up()
+    for number in held:
+        with pytest.raises(OSError):
+            os.fstat(number)
+    talk.hang_up()
+    talk.post(number=2)
+    assert len(held) == 2 and talk.heard() == [] and talk.wait(time.monotonic() + DEADLINE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from rn50_advisor.advisor.model.analysis import EachTensor
 from rn50_advisor.advisor.model.recording import Source
@@ -140,12 +140,7 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
     for targets, values, first, last in flows:
         if first <= line <= last:
             used |= targets - values  # a model that is passed in and returned is no data
-    size = -1
-    while used and size != len(used):
-        size = len(used)
-        for targets, values, *_ in flows:
-            if values & used:
-                used |= targets
+    used = _carried(((targets, values) for targets, values, *_ in flows), used)
     return any(
         used & names_in(node)
         for node in ast.walk(function)
@@ -153,7 +148,11 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
     )
 
 
-def computed_of(sources: Sequence[Source], file: str, line: int, origins: Set[int], *, unless: re.Pattern[str]) -> bool:
+# A live job is analysed each second, with the same lines.
+@functools.lru_cache(maxsize=4096)
+def computed_of(
+    sources: tuple[Source, ...], file: str, line: int, origins: frozenset[int], *, unless: re.Pattern[str]
+) -> bool:
     """True if the statement of this line is one of those of `origins`, or uses what they assign, or what is computed of that, in the same
     function. False if its text matches `unless`, or spans other statements, as the head of a loop does.
     """
@@ -164,18 +163,21 @@ def computed_of(sources: Sequence[Source], file: str, line: int, origins: Set[in
         return False
     if any(covers(statement, origin) for origin in origins):
         return True
-    assigned = [(names_in(target), value) for target, value in _assigned(function)]
-    known: set[str] = set()
-    for targets, value in assigned:
-        if any(covers(value, origin) for origin in origins):
-            known |= targets
-    size = -1
-    while size != len(known):
-        size = len(known)
-        for targets, value in assigned:
-            if names_in(value) & known:
-                known |= targets
+    assigned = list(_assigned(function))
+    made = [names_in(target) for target, value in assigned if any(covers(value, origin) for origin in origins)]
+    known = _carried(((names_in(target), names_in(value)) for target, value in assigned), set().union(*made))
     return bool(known & names_in(statement))
+
+
+def _carried(flows: Iterable[tuple[set[str], set[str]]], names: set[str]) -> set[str]:
+    """These names, and those of what is computed of them. `flows`: (assigned to, computed of)."""
+    every, known, size = list(flows), set(names), -1
+    while known and size != len(known):
+        size = len(known)
+        for targets, values in every:
+            if values & known:
+                known |= targets
+    return known
 
 
 def is_passed_on(sources: Sequence[Source], file: str, line: int, called: str, learners: Set[str]) -> bool:

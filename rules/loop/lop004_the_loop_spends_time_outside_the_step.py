@@ -39,7 +39,6 @@ from rn50_advisor.rules.loop.between_steps import (
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_MODULE_LEVEL = "<module>"  # Python's name for code outside any function
 # What `_foreach_lerp_` left of the time of an average of the weights on a CPU, (at best, at worst). Measured with torch 2.14 on one and
 # two threads, for ResNet-18, MobileNetV3, a perceptron and a transformer of six layers: 0.19 to 0.43 of loops that make new tensors, 0.46
 # to 0.95 of loops that work in place (`mul_` and `add_` at most 0.76, `lerp_` at least 0.71).
@@ -74,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _advice(line: HotLine | None) -> str:
     if line is None:
         return "profile what the loop does after optimizer.step()"
-    name = "this line" if line.function == _MODULE_LEVEL else line.function
+    name = line.function if line.called_at else "this line"  # else the function may be the one that trains
     if line.each_tensor:
         return f"process all tensors at once and in place in {name}, or run it every N steps"
     return f"move {name} out of the loop, or run it every N steps"

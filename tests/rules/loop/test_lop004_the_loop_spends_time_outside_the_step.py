@@ -41,10 +41,6 @@ def test_table(check: Check) -> None:
 
 
 def test_lop004_without_stack_samples_is_less_sure() -> None:
-    assert "smooth_weights" in found("LOP004", TABLE.job()).fixes[0].title
-    loose = jobs.lop004()
-    lines = tuple(replace(line, function="<module>") for line in loose.hot_lines)
-    assert found("LOP004", replace(loose, hot_lines=lines)).fixes[0].title.startswith("move this line out")
     blind = found("LOP004", TABLE.job(output=None, seen=False))
     assert blind.fixes[0].where is None and blind.confidence < found("LOP004", TABLE.job()).confidence
 
@@ -54,8 +50,10 @@ def test_lop004_names_the_line_that_calls_the_function() -> None:
     lines = tuple(replace(line, called_at="/job/loop.py:53") for line in given.hot_lines)
     finding = found("LOP004", replace(given, hot_lines=lines))
     assert finding.fixes[0].change == "the loop calls it at /job/loop.py:53"
+    assert finding.fixes[0].title.startswith("move smooth_weights out")
     assert any(evidence.note.endswith(", called at /job/loop.py:53") for evidence in finding.evidence)
-    assert found("LOP004", given).fixes[0].change == ""
+    own = found("LOP004", given).fixes[0]  # the function may be the one that trains
+    assert own.change == "" and own.title.startswith("move this line out")
 
 
 def by_tensor(does: EachTensor, share: float = 1.0, **more: Any) -> Analysis:
@@ -69,7 +67,7 @@ def by_tensor(does: EachTensor, share: float = 1.0, **more: Any) -> Analysis:
 def test_a_loop_over_tensors_is_done_all_at_once(does: EachTensor, left: tuple[float, float]) -> None:
     finding = found("LOP004", by_tensor(does))
     (fix,) = finding.fixes
-    assert "all tensors at once and in place in smooth_weights" in fix.title and "_foreach_lerp_" in fix.change
+    assert "all tensors at once and in place in this line" in fix.title and "_foreach_lerp_" in fix.change
     saving = finding.saving
     assert saving is not None
     best, worst = left

@@ -65,6 +65,12 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "sums = numpy.cumsum(weights) / weights.sum(), once; numpy.searchsorted(sums, rng.random(k)), or random.choices(items, "
         "cum_weights=sums, k=k). Weights that change between draws: a sum tree",
     ),
+    "scans": CollectionAdvice(
+        "is read from its start",
+        "note once where each line begins, and seek there",
+        "offsets.append(file.tell()) before each file.readline(), once; then file.seek(offsets[index]); file.readline(). Lines that fit "
+        "into memory are read once; workers open the file for themselves",
+    ),
     "searches": CollectionAdvice(
         "searches a whole collection",
         "search a set, or a dictionary from item to position, that is kept beside it",

@@ -65,7 +65,7 @@ _INTERRUPTED_S = 5.0  # an interrupted job ends within this time; torch waits as
 
 
 EachTensor = Literal["", "new", "in place"]
-IteratesOver = Literal["data", "modules", "parameters"]
+IteratesOver = Literal["data", "modules", "parameters", "squares"]  # squares: of parameters
 ComposedForm = Literal[
     "gelu",
     "gelu by tanh",

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from .bounded_numbers import Whole
 
-CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes"]
+CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes", "scans"]
 ReadWhole = Literal["array", "dataset", "file"]
 
 

@@ -68,7 +68,8 @@ _WHOLE: dict[ReadWhole, tuple[str, str, str]] = {
     "dataset": (
         "data set",
         "index the data set itself",
-        "file[name][index]  # without [:] and np.array(...), which read all of it; chunks of about one item when it is written",
+        "file[name][index], or dataset[index][column]  # without [:] and np.array(...), which read all of it; HDF5 and zarr: chunks of "
+        "about one item when it is written",
     ),
     "file": (
         "file of many items",

@@ -1,7 +1,8 @@
 """Data loading: whole collection processed for every item.
 
 What it does: finds a data set that permutes, copies, searches or joins a whole collection for each of its items: a search for a name
-in a list of all names, a permutation of all indices for one negative sample, a list made of all keys of a dictionary.
+in a list of all names, a permutation of all indices for one negative sample, a list made of all keys of a dictionary, a file that is
+read from its start to the item's line.
 
 Fires when: input wait is ≥ 5 % of the step, or training waits for cores that workers hold for ≥ 10 % of it, and in ≥
 30 % of the stack samples of processes that make items one is in such a call.
@@ -12,7 +13,7 @@ Evidence: the input wait as a share of the step; the share of stack samples in t
 user's line.
 
 Fix: by what the call does: search a set or a dictionary, draw the few indices alone, keep a list beside a dictionary, use
-`collections.deque` as a queue, join once.
+`collections.deque` as a queue, join once, seek to where a line begins.
 
 Estimate: this run's loader simulated with batches that lack the share of time spent in this call, plus or minus its
 error; at worst a fifth of that time is left, of a conversion a third, at best warm caches also shorten the rest of the step.

@@ -18,12 +18,13 @@ _OVERLAP_MAX = 0.5  # of a block, with one that covers more
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
     """`nodes`: of one repetition, by their classes, such as MulBackward0. `backward_s`: of all of them in a backward pass, by the median
-    time of each class: a few others may be much larger.
+    time of each class: a few others may be much larger. `differing_s`: by the mean, for iterations that differ in size.
     """
 
     nodes: tuple[str, ...]
     times: int
     backward_s: float
+    differing_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,8 @@ def repeated_blocks(timed: BackwardNodeTimes) -> tuple[RepeatedBlock, ...]:
     order = timed.get("order", "")
     codes = np.array([ord(letter) for letter in order], np.int32)
     names = [timed.get("names", [])[code - ord("A")] for code in codes]
-    seconds = {
-        each["name"]: each.get("median_ns", each["ns"] / max(1, each["count"])) / 1e9 for each in timed["classes"]
-    }
+    means = {each["name"]: each["ns"] / max(1, each["count"]) / 1e9 for each in timed["classes"]}
+    medians = {each["name"]: each.get("median_ns", 1e9 * means[each["name"]]) / 1e9 for each in timed["classes"]}
     found = list[_Stretch]()
     for stretch in sorted(_stretches(codes), key=lambda each: (-each.covers, each.nodes)):
         if all(_shared(stretch, other) <= _OVERLAP_MAX * stretch.covers for other in found):
@@ -49,7 +49,8 @@ def repeated_blocks(timed: BackwardNodeTimes) -> tuple[RepeatedBlock, ...]:
     for stretch in found:
         nodes = tuple(sorted(names[stretch.first : stretch.first + stretch.nodes]))
         times = stretch.covers // stretch.nodes
-        blocks.append(RepeatedBlock(nodes, times, times * sum(seconds.get(name, 0.0) for name in nodes)))
+        by_median, by_mean = (times * sum(of.get(name, 0.0) for name in nodes) for of in (medians, means))
+        blocks.append(RepeatedBlock(nodes, times, by_median, by_mean))
     return tuple(blocks)
 
 

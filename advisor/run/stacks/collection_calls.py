@@ -18,6 +18,7 @@ from rn50_advisor.advisor.run.stacks.conversions import (
     is_conversion,
     is_plain_conversion,
 )
+from rn50_advisor.advisor.run.stacks.file_scans import scanned_file
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.documents.code_places import CollectionCall, CollectionWork
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
@@ -32,6 +33,7 @@ _SETS, _LEFT = ("set", "frozenset"), "difference"
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
 _WEIGHTS = {"choice": "p", "choices": "weights"}  # draws, and the argument that gives the chance of each item
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OF_READING = ("decode", "BufferedIncrementalDecoder.decode", "readline", "DictReader.__next__", "__next__", "readable")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -55,6 +57,8 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
         work = _work(code, call) if runs else None
         if work is not None:
             return {"kind": work, "call": dotted_name(call.func)}
+    if inner in (None, *_OF_READING) and (scanned := scanned_file(code, frame.line)):
+        return {"kind": "scans", "call": scanned}
     if inner is None and (walked := _walked(code, frame.line)):
         return {"kind": "walks", "call": f"{walked}[...]"}
     if (

@@ -1,7 +1,7 @@
 """Finds the call with which a thread reads a whole array to make one item that is a part of it.
 
-An `.npz` file unpacks an array each time that it is asked for, and `dataset[:]` reads a whole HDF5 data set. What each item reads of its
-own is none of these.
+An `.npz` file unpacks an array each time that it is asked for, and `dataset[:]` reads a whole data set of HDF5 or Hugging Face. What each
+item reads of its own is none of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from rn50_advisor.probes.documents.code_places import WholeRead
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 _ARCHIVE = re.compile(r"/numpy/lib/\w*npyio")
-_DATASETS = {"h5py": re.compile(r"/h5py/_hl/dataset\.py$"), "zarr": re.compile(r"/zarr/core(/array)?\.py$")}
+_DATASETS = {
+    "h5py": re.compile(r"/h5py/_hl/dataset\.py$"),
+    "zarr": re.compile(r"/zarr/core(/array)?\.py$"),
+    "Hugging Face": re.compile(r"/datasets/arrow_dataset\.py$"),
+}
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
 _WALKS = ("items", "values")
 _TURNS = (ast.For, ast.AsyncFor, ast.comprehension)

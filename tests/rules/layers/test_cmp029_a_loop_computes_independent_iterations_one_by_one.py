@@ -66,11 +66,22 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "words"), [("data", "one operation"), ("modules", "one wider layer"), ("parameters", "all parameters")]
+    ("over", "words"),
+    [
+        ("data", "one operation"),
+        ("modules", "one wider layer"),
+        ("parameters", "all parameters"),
+        ("squares", "weight_decay"),
+    ],
 )
 def test_the_fix_fits_what_the_loop_goes_through(over: IteratesOver, words: str) -> None:
     (fix,) = found("CMP029", cmp029(over=over)).fixes
     assert words in fix.title
+
+
+def test_hardly_anything_is_left_of_a_penalty_that_the_optimizer_takes_over() -> None:
+    penalty, other = (found("CMP029", cmp029(over=over)).saving for over in ("squares", "parameters"))
+    assert penalty is not None and other is not None and penalty.speedup[0] > other.speedup[0]
 
 
 def test_micro_batches_go_round_for_each_backward_pass() -> None:

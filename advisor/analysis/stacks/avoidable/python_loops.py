@@ -134,7 +134,8 @@ def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]
     found: dict[int, tuple[IndependentLoop, ...]] = {}
     for (rank, loop), of_loop in sorted(rows.items(), key=lambda each: -_samples(each[1])):
         block = _block_of(recording.sources, of_loop, blocks[rank])
-        share, backward_s = 0.0, 0.0 if block is None else block.backward_s
+        differing = loop.over in ("parameters", "squares")
+        share, backward_s = 0.0, 0.0 if block is None else block.differing_s if differing else block.backward_s
         if block is None and _samples(row for row in of_loop if _calls_module(row[0])) >= _WHOLE_MIN * forward[rank]:
             share, timed = _samples(of_loop) / forward[rank], _timed(facts_by_rank(recording)[rank])
             block, backward_s = _most_of(blocks[rank], timed)

@@ -129,7 +129,7 @@ def _over(loop: ast.stmt | ast.expr) -> IteratesOver:
     rounds = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
     text = " ".join(ast.unparse(each.iter) for each in rounds)
     if _PARAMETERS.search(text):
-        return "parameters"
+        return "squares" if any(map(_is_square, ast.walk(loop))) else "parameters"
     targets = set[str]().union(*(names(each.target) for each in rounds))
     called = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
     one_of_many = any(
@@ -138,6 +138,20 @@ def _over(loop: ast.stmt | ast.expr) -> IteratesOver:
         for func in called
     )
     return "modules" if one_of_many else "data"
+
+
+def _is_square(node: ast.AST) -> bool:
+    """True for `p ** 2`, `p.pow(2)` and `p.square()`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _is_two(node.right)
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func)
+    return name == "square" or (name == "pow" and bool(node.args) and _is_two(node.args[-1]))
+
+
+def _is_two(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 2
 
 
 @functools.lru_cache(maxsize=1024)

@@ -208,6 +208,16 @@ def test_a_data_set_that_is_read_whole(tmp_path: Path, line: str, function: str)
     assert found(tmp_path, H5.format(line=line), zarr) == {"kind": "dataset", "call": "zarr dataset[:]"}
 
 
+def test_all_rows_of_hugging_faces_data_set(tmp_path: Path) -> None:
+    rows = Frame("Dataset.__getitem__", f"{PACKAGES}/datasets/arrow_dataset.py", 3157)
+    text = (
+        "import datasets\nclass Texts:\n    def __init__(self):\n        self.rows = datasets.load_dataset('texts')\n"
+    )
+    column = text + "    def __getitem__(self, i):\n        return self.rows{taken}['text'][i] # 0"
+    assert found(tmp_path, column.format(taken="[:]"), rows) == {"kind": "dataset", "call": "Hugging Face dataset[:]"}
+    assert found(tmp_path, column.format(taken="[i]"), rows) is None
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -117,9 +117,12 @@ MSE = ("mse_loss", "/env/site-packages/torch/nn/functional.py", 3800)
 ITERATION = ("SelectBackward0", "MseLossBackward0", "AddBackward0")
 
 
-def losses(*rows: Any, block: tuple[str, ...] = ITERATION, times: int = 40, **more: Any) -> Analysis:
+def losses(
+    *rows: Any, block: tuple[str, ...] = ITERATION, times: int = 40, median_ns: int = 5000, **more: Any
+) -> Analysis:
     """Where a timed backward pass has so many repetitions of these nodes, of 5 us each, behind a layer of 1 ms."""
-    classes = [{"name": name, "count": 3 * times, "ns": 15_000 * times, "written": 0, "needed": 0} for name in block]
+    timed = {"count": 3 * times, "ns": 15_000 * times, "median_ns": median_ns, "written": 0, "needed": 0}
+    classes = [{"name": name, **timed} for name in block]
     layer = {"name": "AddmmBackward0", "count": 3, "ns": 3_000_000, "written": 0, "needed": 0}
     names = [layer["name"], *block]
     order = "A" + times * "".join(chr(ord("B") + n) for n in range(len(block)))
@@ -135,6 +138,17 @@ def test_a_loop_of_independent_iterations_is_what_repeats_in_the_graph() -> None
     assert (loop.samples, loop.iterations, loop.nodes) == (80, 40, 3)
     assert loop.backward_s == pytest.approx(3 * 40 * 5e-6)
     assert 1000 * a.value("step.iterations_s", 0) == pytest.approx(26.0)
+
+
+def test_parameters_differ_in_size() -> None:
+    """Where few of the other nodes of a class may be much larger, the median tells of a loop's."""
+    penalty = LOSSES.replace("for j in range(out.size(1))", "for p in self.parameters()", 1)
+    penalty = penalty.replace("F.mse_loss(out[:, j], wanted[:, j])", "p.pow(2).sum()", 1)
+    squares = ("PowBackward0", "SumBackward0", "AddBackward0")
+    (loop,) = losses(looks(80, *COLUMN), source=penalty, block=squares, median_ns=1000).independent_loops
+    assert loop.over == "squares" and loop.backward_s == pytest.approx(3 * 40 * 5e-6)
+    (loop,) = losses(looks(50, *COLUMN, MSE), looks(30, *COLUMN), median_ns=1000).independent_loops
+    assert loop.over == "data" and loop.backward_s == pytest.approx(3 * 40 * 1e-6)
 
 
 def test_a_chain_of_iterations_is_none() -> None:

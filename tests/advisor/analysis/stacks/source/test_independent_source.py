@@ -129,7 +129,12 @@ def test_what_the_loop_calls_may_keep_nothing() -> None:
         ("parts = [self.heads[i](x) for i in range(9)]", "modules"),
         ("parts = [f(x[i]) for i in range(9)]", "data"),
         ("total = sum(w * f(a) for w, a in zip(weights, x))", "data"),
-        ("penalty = sum(p.pow(2).sum() for p in model.parameters())", "parameters"),
+        ("penalty = sum(p.norm() for p in model.parameters())", "parameters"),
+        ("penalty = sum(p.pow(3).sum() for p in model.parameters())", "parameters"),
+        ("penalty = sum(p.pow(2).sum() for p in model.parameters())", "squares"),
+        ("penalty = sum(p.square().sum() for p in model.parameters())", "squares"),
+        ("penalty = sum((p ** 2).sum() for _, p in model.named_parameters())", "squares"),
+        ("penalty = sum(torch.norm(p) ** 2 for p in model.parameters())", "squares"),
     ],
 )
 def test_it_is_known_what_the_loop_goes_through(line: str, over: str) -> None:

@@ -19,6 +19,7 @@ from rn50_advisor.rules.conditions import (
     COMPUTING_GREW,
     COPIES_SETTLED,
     ENDED_A_RANK,
+    ENDS_EVALUATIONS,
     EXCHANGE_GREW,
     FATAL,
     FEEDS_A_THREAD,
@@ -165,6 +166,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
     "Loop": (
         Cause(("LOP001", "LOP002", "LOP003", "LOP004"), ("COM002",)),
+        Cause(("LOP003",), ("LOP004",), ENDS_EVALUATIONS),
         Cause(("LOP006",), ("CMP003", *LATE_RANK, "LOP004", "LOP007", "RUN004")),
         # what a loop logs, a thread of the library may write
         Cause(("LOP002",), ("LOP006",), FEEDS_A_THREAD),

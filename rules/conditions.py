@@ -20,6 +20,7 @@ from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, 
 # Share of the transfer time, without waiting for late ranks: a cause of lateness must cost nearly as much to explain it. A quota on one
 # rank, which also throttled the threads of its exchange, cost three times as much as the wire.
 _WIRE_SHARE_MIN = 0.8
+_ENDING_SHARE_MIN = 0.5  # of the samples between steps
 _MOST_SHARE_MIN = 0.5
 _ALIKE_RATIO_MAX = (
     1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
@@ -77,6 +78,13 @@ def _made_alike(a: Analysis) -> bool:
     return bool(walls) and max(walls) <= _ALIKE_RATIO_MAX * min(walls)
 
 
+def _ends_evaluations(a: Analysis) -> bool:
+    work = a.evaluation_work
+    if work is None:
+        return False
+    return sum(line.share for line in a.hot_lines if (line.file, line.line) in work.lines) >= _ENDING_SHARE_MIN
+
+
 def _stalls_in_computing(a: Analysis) -> bool:
     return a.pulse is not None and a.pulse.phase in COMPUTE and a.pulse.coincides in ("", "waiting for a core")
 
@@ -108,6 +116,7 @@ COLLECTS_BETWEEN_STEPS = _of_job("collections are most of the time between steps
 FEEDS_A_THREAD = _of_job(
     "a thread of a library's own holds the interpreter, for less than the time between the steps", helped_by_a_thread
 )
+ENDS_EVALUATIONS = _of_job("evaluations end in most of the time between steps", _ends_evaluations)
 SOUND_PATH = _of_job(
     "the path between the ranks is sound, and gradients are exchanged once a step",
     lambda a: a.has(COMM_WIRE_S) and bool(path_is_sound(a)) and exchanges_of(a) == 1,

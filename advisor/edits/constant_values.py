@@ -17,8 +17,11 @@ _TEXTS = frozenset({
     "Path", "PurePath", "abspath", "as_posix", "expanduser", "format", "fspath", "getenv", "int", "join", "joinpath", "realpath",
     "resolve", "str", "with_suffix",
 })  # fmt: skip
-# Calls that open, read or build something, and classes.
-OPENS = re.compile(r"_?(build|compile|connect|create|from|load|loads|open|parse|read)(_\w+)?$|[A-Z]\w*[a-z]\w*$")
+# Calls that open, read or build something, or list a folder, and classes.
+OPENS = re.compile(
+    r"_?(build|compile|connect|create|from|load|loads|open|parse|read)(_\w+)?$"
+    r"|(i|r)?glob$|(iter|list|scan)dir$|walk$|[A-Z]\w*[a-z]\w*$"
+)
 _MADE_OF_PARTS = (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.List, ast.Dict, ast.Starred)
 
 

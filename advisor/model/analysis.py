@@ -109,6 +109,24 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationWork:
+    """What evaluations do beside the model. `samples`: of whole evaluations; `share`: of these, beside the model.
+
+    The place and `leaf`: where most of these samples are; `lines`: all of them, the user's where one is below the evaluation's loop.
+    `trainer`: the call that makes a library's trainer, where that collects all outputs.
+    """
+
+    file: str
+    line: int
+    function: str
+    leaf: str
+    samples: int
+    share: float
+    lines: frozenset[tuple[str, int]] = frozenset()
+    trainer: CodePlace | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HookPile:
     """Hooks of one function that a loop registers again and again. `lost_s`: what they add to a step, at least and at most.
 
@@ -268,6 +286,7 @@ class Analysis:
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first
+    evaluation_work: EvaluationWork | None = None  # None: no stack sample is beside the model in an evaluation
     # share of the evaluation batches from loaders that ran with gradients on; None: there were none
     evaluated_with_gradients: float | None = None
     deaths: tuple[Death, ...] = ()

@@ -1,8 +1,9 @@
 """Data loading: same work repeated for every item.
 
 What it does: finds a data set or a `collate_fn` that does the same for each item: it opens or reads an archive, an HDF5 or database
-connection, an annotation file, builds a tokenizer, or computes a filter bank, a window, a table of words or a grid of positions. Or that
-reads a whole array or file for each item that is a part of it: an array of an `.npz` file, `dataset[:]`, a file of many samples.
+connection, an annotation file, lists a folder, builds a tokenizer, or computes a filter bank, a window, a table of words or a grid of
+positions. Or that reads a whole array or file for each item that is a part of it: an array of an `.npz` file, `dataset[:]`, a file of many
+samples.
 
 Fires when: input wait is ≥ 5 % of the step, or training waits for cores that workers hold for ≥ 10 % of it, and in ≥
 30 % of the stack samples of processes that make items one does such work.

@@ -8,12 +8,14 @@ Why it is slow: no training happens meanwhile; often evaluation runs with a smal
 
 Evidence: time in evaluation, spread over the steps; its share of the run so far; the line of the loop that evaluates,
 found where the model that trains is put into `eval()` mode; the share of its batches during which autograd's graph grew;
-check sums of its first batches, which show that all ranks of a DDP job evaluate the same samples.
+check sums of its first batches, which show that all ranks of a DDP job evaluate the same samples; the share of stack samples beside the
+model, in metrics or in outputs that a trainer collects, and their line.
 
 Fix: evaluate less often, on a subset in between, with a larger batch and enough workers; under `torch.no_grad()`,
 which spares memory. If starting the workers of its loader takes 15 % of it or more, keep them:
 `persistent_workers=True`, and the loader created once. If all ranks evaluate the same samples, or one evaluates while
-the others wait, distribute them.
+the others wait, distribute them. If an evaluation's time is beside the model, reduce each batch's outputs to what the metrics need; for the
+Trainer of Hugging Face by `preprocess_logits_for_metrics`.
 
 Estimate: evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the
 workers saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.analysis import Analysis, EvaluationWork, LoaderFacts
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Saving, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
@@ -49,6 +51,10 @@ _BATCHES_SHARE_MIN = 0.07
 # were likely.
 _SPARED_AT_WORST = 0.5
 _SITES_SHOWN = 3
+# Of stack samples in evaluations: the model is then the smaller part. Of eight, half are there give or take a sixth.
+_BESIDE_SHARE_MIN, _SAMPLES_MIN = 0.5, 8
+# Of what evaluations do beside the model, at best and at worst.
+_REDUCED_LEFT = (0.02, 0.2)
 _EVALUATION = "gap.evaluation"
 
 
@@ -73,6 +79,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes.insert(0, _distribute(a))
     if restarting is not None:
         fixes.insert(0, _keep_workers(restarting))
+    work = _beside(a)
+    if work is not None:
+        fixes.insert(0, _reduce(work))
     return Finding(
         rule=RULE.id,
         title="Evaluation overhead: large share of the run" + on_ranks(whose),
@@ -88,11 +97,47 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"{100 * spent / step:.0f} % of the time, spread over the steps",
             ),
             Evidence("evaluations", float(times), "", t["evaluations"], f"{times} evaluations so far"),
+            *([_seen(work)] if work is not None else ()),
             *_details(a),
         ),
         fixes=tuple(fixes),
-        saving=_saving(a, kept=restarting is not None, whose=len(whose)),
+        saving=_saving(a, kept=restarting is not None, whose=len(whose)) if work is None else _spared(a, work),
     )
+
+
+def _beside(a: Analysis) -> EvaluationWork | None:
+    """What evaluations do beside the model, if that is most of them."""
+    work = a.evaluation_work
+    return work if work and work.samples >= _SAMPLES_MIN and work.share >= _BESIDE_SHARE_MIN else None
+
+
+def _reduce(work: EvaluationWork) -> Fix:
+    if work.trainer is not None:
+        where = Where(work.trainer["file"], work.trainer["line"])
+        change = (
+            "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)), if the metrics need "
+            "no more"
+        )
+        return Fix("reduce each batch's outputs before the trainer collects them", change, where, "small change")
+    change = "running sums for each batch: correct += (logits.argmax(-1) == labels).sum(); one .item() at the end"
+    where = Where(work.file, work.line)
+    return Fix("reduce each batch's outputs to what the metrics need", change, where, "small change")
+
+
+def _seen(work: EvaluationWork) -> Evidence:
+    note = f"of an evaluation, beside the model: mostly at {work.file}:{work.line} in {work.function}, {work.leaf}"
+    return Evidence("stack samples", work.share, "share", None, note, "explains")
+
+
+def _spared(a: Analysis, work: EvaluationWork) -> Saving:
+    """What follows the last batch counts as time between steps."""
+    model, after = model_of(a), sum(line.share for line in a.hot_lines if (line.file, line.line) in work.lines)
+    error = (work.share * (1.0 - work.share) / work.samples) ** 0.5
+    steps = []
+    for left, beside in zip(_REDUCED_LEFT, (work.share + error, work.share - error), strict=True):
+        kept = {_EVALUATION: 1.0 - (1.0 - left) * min(1.0, beside), "gap": 1.0 - (1.0 - left) * after}
+        steps.append(model.step_if({(rank, of): own[of] * kept[of] for rank, own in model.own.items() for of in kept}))
+    return model.saving(model.at_best(steps[0]), steps[1], "evaluations without most of what they do beside the model")
 
 
 def _loader(a: Analysis) -> LoaderFacts | None:

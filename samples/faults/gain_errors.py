@@ -1,9 +1,10 @@
 """`python -m samples.faults.gain_errors`: errors of the rules' predictions, of seeded and unseen faults. The advisor corrects by them.
 
-A rule in one scenario is a case, and counts once however often it was repeated. The likely value is a weighted median of errors: the rule's
-own cases weigh one each, those of all other rules `_OTHERS` together. The range is made of residuals: how far each case lay from the likely
-value that the other cases give for its rule. Rules differ in their likely values more than in these residuals, so that those of others
-weigh more (`_OTHER_RESIDUALS`). `held` and `near` are counted on cases that neither had seen: each was left out in turn.
+A rule in one scenario is a case, and counts once however often it was repeated; an unseen job, as users bring them, counts `_UNSEEN`. The
+likely value is a weighted median of errors: the rule's own cases weigh one each, those of all other rules `_OTHERS` together. The range is
+made of residuals: how far each case lay from the likely value that the other cases give for its rule. Rules differ in their likely values
+more than in these residuals, so that those of others weigh more (`_OTHER_RESIDUALS`). `held` and `near` are counted on cases that neither
+had seen: each was left out in turn.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ PUBLISHED = Path(__file__).with_name("results.json.gz")
 UNSEEN = Path(__file__).with_name("unseen.csv")
 TABLE = Path(likely_gain.__file__).with_name("gain_errors.csv")
 _OTHERS, _OTHER_RESIDUALS = 3.0, 5.0  # cases
+# Of 39 unseen jobs, each left out in turn, 22 lay within 15 % of the likely value with 1, 26 with 2 and 4, 23 with 8; of 605 seeded runs 478
+# with 1, 466 with 2, 451 with 4.
+_UNSEEN = 2.0
 _TAIL = 0.1
 _NEAR = math.log(1.15)
 _LONG_S = 0.05
@@ -152,7 +156,8 @@ def _known(rows: Sequence[Measured]) -> _Known:
     cases = np.array([f"{row.rule} {row.scenario}" for row in rows])
     _, at, runs = np.unique(cases, return_inverse=True, return_counts=True)
     found = np.array([error(row.bounds, row.gain) for row in rows])
-    return _Known(np.array([row.rule for row in rows]), cases, 1.0 / runs[at], found)
+    weights = np.array([1.0 if row.seeded else _UNSEEN for row in rows]) / runs[at]
+    return _Known(np.array([row.rule for row in rows]), cases, weights, found)
 
 
 def _range(known: _Known, rule: str) -> tuple[float, float, float]:

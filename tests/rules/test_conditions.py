@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rule_cases as jobs
-from rn50_advisor.advisor.model.analysis import Death, PeriodicStall
+from rn50_advisor.advisor.model.analysis import Death, EvaluationWork, HotLine, PeriodicStall
 from rn50_advisor.advisor.model.findings import Affected, Circumstance, Finding, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
 from rn50_advisor.rules import conditions
@@ -53,6 +53,15 @@ def test_logging_explains_a_thread_of_a_librarys_own_that_holds_the_interpreter(
     )
     assert is_cause(a, finding("LOP002"), finding("LOP006")) is writes
     assert is_cause(a, finding("LOP006"), finding("LOP002")) is not writes
+
+
+@pytest.mark.parametrize(("share", "ends"), [(0.5, True), (0.49, False)])
+def test_an_evaluation_explains_the_time_between_steps_in_which_it_ends(share: float, ends: bool) -> None:
+    work = EvaluationWork("/job/train.py", 37, "metrics", "argmax", 9, 1.0, frozenset({("/job/train.py", 37)}))
+    lines = (HotLine("/job/train.py", 37, "metrics", "argmax", 9, share, False),)
+    a = jobs.job({0: jobs.rank(0.5)}, evaluation_work=work, hot_lines=lines)
+    assert is_cause(a, finding("LOP003"), finding("LOP004")) is ends
+    assert not is_cause(replace(a, evaluation_work=None), finding("LOP003"), finding("LOP004"))
 
 
 PULSE = PeriodicStall(5.0, None, 90, 463, 0.0175, 0.123, 0.5, None, "forward", "", 463)

@@ -17,6 +17,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
+_WRAPPING = ("len", "list", "sorted", "tuple")
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
@@ -72,6 +73,7 @@ def called(running: Running, inner: str | None, names: re.Pattern[str] = OPENS) 
     calls = [call for call in running.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
     calls = [call for call in calls if running.function in running.code.functions_around(call)[:1]]
     opening = [call for call in calls if names.match(last_name(call.func) or "")]
+    calls = [call for call in calls if not _only_wraps(call, opening)]
     if inner is not None and len(calls) > 1:
         opening = [call for call in opening if _is_call_of(call, inner)]
     elif len(calls) != 1:
@@ -79,6 +81,12 @@ def called(running: Running, inner: str | None, names: re.Pattern[str] = OPENS) 
     # of objects that are made within each other, the outermost: `Compose([Resize(96), ToTensor()])`
     whole = (call for call in opening if {*opening} <= {*ast.walk(call)})
     return next(whole, None)
+
+
+def _only_wraps(call: ast.Call, others: Sequence[ast.Call]) -> bool:
+    """True for `sorted(os.listdir(path))`: what it makes of the same is the same."""
+    named = isinstance(call.func, ast.Name) and call.func.id in _WRAPPING
+    return named and bool({*others} & {*call.args})
 
 
 def _is_call_of(call: ast.Call, inner: str) -> bool:

@@ -47,8 +47,10 @@ def whole_read(frames: tuple[Frame, ...]) -> WholeRead | None:
         opened = (opening_of(running, base) for base, _ in _chains(running))
         return next((found for call in opened if (found := shard_read(running, callers, call))), None)
     for name, files in _DATASETS.items():
-        if any(files.search(f.file) and _own(f) in ("__getitem__", "__array__") for f in library):
-            return {"kind": "dataset", "call": f"{name} dataset[:]"} if _reads_all(running, callers) else None
+        ways = {_own(f) for f in library if files.search(f.file)} & {"__getitem__", "__array__"}
+        if ways:
+            read = _reads_all(running, callers, as_array="__array__" in ways)
+            return {"kind": "dataset", "call": f"{name} dataset[:]"} if read else None
     return shard_read(running, callers, called(running, library[-1].function if library else None, READS))
 
 
@@ -87,12 +89,12 @@ def _is_whole(
     return any(_is_of_item(values, index) for index in later)
 
 
-def _reads_all(running: Running, callers: Sequence[Frame]) -> bool:
-    """True if the line takes all of a data set that is the same for each item, by `[:]` or as an array."""
+def _reads_all(running: Running, callers: Sequence[Frame], *, as_array: bool) -> bool:
+    """True if the line takes all of a data set that is the same for each item, by `[:]` or `as_array`."""
     values = values_of(running, callers)
     full = [node.value for node in _at_line(running) if isinstance(node, ast.Subscript) and _is_full(node.slice)]
     made = [call.args[0] for call in _at_line(running) if isinstance(call, ast.Call) and len(call.args) == 1]
-    for node in full or made:
+    for node in made if as_array else full:
         taken = _kept(running, callers, node)
         if taken is not None and all(_is_same(running, values, index) for index in taken):
             return True

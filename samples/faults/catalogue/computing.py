@@ -100,6 +100,21 @@ SCENARIOS = (
         note="the gradients of the classes that are taken one by one are most of it",
     ),
     fault(
+        "penalty-of-each-parameter",
+        "CMP029",
+        iterating("--of=parameters", "--steps=600"),
+        line="for weights in net.parameters():",
+        says="weight_decay",
+        fixed=("--at-once", "--steps=1000"),
+        also=("CMP017",),
+    ),
+    fault(
+        "penalty-of-few-parameters",
+        "CMP029",
+        iterating("--of=parameters", "--outputs=4", "--batch=256", "--steps=600"),
+        strength="just below",
+    ),
+    fault(
         "head-for-each-label",
         "CMP029",
         iterating("--of=heads", "--outputs=80", "--steps=600"),

@@ -31,6 +31,7 @@ THROUGH = ("DAT022", "DAT003")
 OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 pairs = Job("faults/jobs/input/pairs.py")
+reviews = Job("faults/jobs/input/reviews.py")  # a small net on lines of a text file, 32 per batch
 stream = Job("faults/jobs/input/sharded_stream.py", ranks=2, start="one by one")
 dispatched = Job("faults/jobs/input/dispatched_stream.py", ranks=2, start="one by one")
 # A net that computes about 35 ms a step, on pictures that cost almost no time.
@@ -106,6 +107,35 @@ SCENARIOS = (
         noted=THROUGH[:1],
         remedy=Remedy(job=pairs("--items=8000", "--steps=6000"), promise=promised(GONE_THROUGH)),
         note="a fifth of the step; single stacks seldom find the training process in its loader",
+    ),
+    fault(
+        "file-read-from-its-start",
+        THROUGH[0],
+        reviews("--steps=250"),
+        line="for number, text in enumerate(file):",
+        says="is read from its start",
+        fixed=("--seek", "--steps=2000"),
+    ),
+    fault(
+        "file-read-from-its-start-by-a-worker",
+        THROUGH[0],
+        reviews("--workers=1", "--lines=6000", "--steps=800"),
+        line="for number, text in enumerate(file):",
+        says="is read from its start",
+        fixed=("--seek", "--steps=2000"),
+    ),
+    fault(
+        "few-lines-read-from-the-start",
+        THROUGH,
+        reviews("--lines=400", "--wide=2048", "--steps=600"),
+        strength="just above",
+        noted=THROUGH[:1],
+        remedy=Remedy(
+            job=reviews("--lines=400", "--wide=2048", "--seek", "--steps=600"), promise=promised(GONE_THROUGH)
+        ),
+    ),
+    sound_twin(
+        "lines-found-by-their-offsets", THROUGH[0], reviews("--seek", "--steps=1500"), also=(*THROUGH[1:], "DAT016")
     ),
     sound_twin("names-in-a-dictionary", THROUGH[0], pairs("--steps=1500"), also=(*THROUGH[1:], "DAT016")),
     fault(

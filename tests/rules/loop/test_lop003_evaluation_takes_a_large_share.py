@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, EvaluationWork, HotLine
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.report import Segment
 from rule_cases import SCRIPT, job, loader, rank
@@ -16,10 +16,15 @@ from rule_table import Table, warm
 from table_checks import Check, checks
 
 
-def lop003(spent: float = 0.3, times: int = 4, **more: Any) -> Analysis:
+def lop003(spent: float = 0.3, times: int = 4, beside: tuple[float, int] | None = None, **more: Any) -> Analysis:
+    """`beside`: share of samples beside the model, and how many there are of evaluations."""
     found = tuple(Segment("evaluation", float(n), n + 0.5, n, n) for n in range(times))
     loaders = (loader(0, 4), loader(0, 0, line=60, training=False))
     own = {number: rank(**{"gap.evaluation": spent}) for number in (0, 1)}
+    if beside is not None:
+        share, samples = beside
+        work = EvaluationWork(SCRIPT, 37, "accuracy", "argmax", samples, share, frozenset({(SCRIPT, 37)}))
+        more = {"evaluation_work": work, **more}
     return job(own, **{"segments": found, "loaders": loaders, **more})
 
 
@@ -36,6 +41,35 @@ TABLE = Table(
 @pytest.mark.parametrize("check", checks(TABLE))
 def test_table(check: Check) -> None:
     check(TABLE)
+
+
+@pytest.mark.parametrize(("share", "samples", "reduces"), [(0.5, 8, True), (0.49, 8, False), (0.5, 7, False)])
+def test_what_evaluations_do_beside_the_model_is_reduced_first(share: float, samples: int, reduces: bool) -> None:
+    finding = found("LOP003", lop003(beside=(share, samples)))
+    assert (finding.fixes[0].title == "reduce each batch's outputs to what the metrics need") is reduces
+    assert (finding.fixes[0].where == Where(SCRIPT, 37)) is reduces
+    assert any(evidence.metric == "stack samples" for evidence in finding.evidence) is reduces
+
+
+def test_the_gain_is_that_of_the_samples_and_of_the_lines_that_end_an_evaluation() -> None:
+    def saving(**more: Any) -> tuple[float, float]:
+        own = {0: rank(**{"gap.evaluation": 0.3, "gap": 0.2})}
+        a = lop003(beside=(1.0, 20), **more)
+        found_there = found("LOP003", replace(a, model=replace(a.model, own=own))).saving
+        assert found_there is not None
+        return found_there.seconds_per_step
+
+    line = HotLine(SCRIPT, 37, "accuracy", "argmax", 9, 1.0, False)
+    worst, best = saving()
+    assert worst == pytest.approx(0.8 * 0.3) and best >= 0.98 * 0.3
+    assert saving(hot_lines=(line,))[0] == pytest.approx(0.8 * 0.5)
+
+
+def test_a_library_that_collects_outputs_is_told_to_reduce_them() -> None:
+    a = lop003(beside=(1.0, 20))
+    trainer = replace(a.evaluation_work, trainer={"file": SCRIPT, "line": 73})  # type: ignore[type-var]
+    fix = found("LOP003", replace(a, evaluation_work=trainer)).fixes[0]
+    assert "preprocess_logits_for_metrics" in fix.change and fix.where == Where(SCRIPT, 73)
 
 
 def test_lop003_advises_to_divide_an_evaluation_by_one_rank() -> None:

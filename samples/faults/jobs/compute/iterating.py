@@ -10,14 +10,15 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 WIDTH, SIDE = 96, 24
+PENALTY = 1e-4
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
     add("--steps", type=int, default=150)
-    add("--of", choices=("columns", "samples", "classes", "heads", "scales"), required=True)
-    add("--outputs", type=int, default=40, help="columns, classes or heads")
+    add("--of", choices=("columns", "samples", "classes", "heads", "scales", "parameters"), required=True)
+    add("--outputs", type=int, default=40, help="columns, classes, heads, or layers for a penalty of their weights")
     add("--batch", type=int, default=32)
     add("--at-once", action="store_true")
     return parser.parse_args()
@@ -48,6 +49,11 @@ class Tagger(nn.Module):
         if self.heads is not None:
             return torch.cat([head(features) for head in self.heads], dim=1)
         return self.labels(features)
+
+
+def deep(options: argparse.Namespace) -> nn.Module:
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU()) for _ in range(options.outputs)]
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, WIDTH), *layers, nn.Linear(WIDTH, options.outputs))
 
 
 class Segmenter(nn.Module):
@@ -105,13 +111,22 @@ def loss_of_classes(logits: Tensor, targets: Tensor, options: argparse.Namespace
     return sum(overlap(scores[:, k], targets[:, k]) for k in range(options.outputs)) / options.outputs
 
 
+def penalty(net: nn.Module) -> Tensor:
+    total = torch.zeros(())
+    for weights in net.parameters():
+        total = total + weights.pow(2).sum()
+    return PENALTY * total
+
+
 def main() -> None:
     options = parse()
     torch.manual_seed(0)
     places = options.of in ("classes", "scales")
-    net = Segmenter(options) if places else Tagger(options)
+    net = Segmenter(options) if places else deep(options) if options.of == "parameters" else Tagger(options)
     samples = SampleLoss(at_once=options.at_once)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    penalised = options.of == "parameters" and not options.at_once
+    decay = 2 * PENALTY if options.of == "parameters" and options.at_once else 0.0
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, weight_decay=decay)
     pictures = torch.rand(1024, 3, SIDE, SIDE)
     labels = (torch.rand(1024, options.outputs, *((SIDE, SIDE) if places else ())) < 0.1).float()
     loader = DataLoader(TensorDataset(pictures, labels), batch_size=options.batch, shuffle=True, drop_last=True)
@@ -127,6 +142,8 @@ def main() -> None:
                 loss = functional.binary_cross_entropy_with_logits(logits, targets)
             else:
                 loss = loss_of_columns(logits, targets, options) if options.of == "columns" else logits.square().mean()
+            if penalised:
+                loss = loss + penalty(net)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

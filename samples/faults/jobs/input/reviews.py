@@ -29,15 +29,14 @@ class Reviews(Dataset[tuple[Tensor, int]]):
         return torch.tensor([int(word) for word in line.split()]), index % 2
 
     def line(self, index: int) -> str:
-        text = ""
         with self.path.open() as file:
             if self.offsets is not None:
                 file.seek(self.offsets[index])
                 return file.readline()
             for number, text in enumerate(file):
                 if number == index:
-                    break
-        return text
+                    return text
+        raise IndexError(index)
 
 
 def write(path: Path, lines: int) -> list[int]:

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.run.stacks import outside_sampler
 from rn50_advisor.advisor.run.stacks.outside_sampler import OutsideSampler
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
-from rn50_advisor.probes.host.stacks.process_stacks import Frame
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 from rn50_advisor.probes.rank.layout import PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.ring import Ring
@@ -30,6 +30,7 @@ class Rank:
     def __init__(self, ring: Ring, looker: Looker, **given: Any) -> None:
         usual = {"steps": 5, "outside_share": 0.0, "p99_ns": 0}
         self.watched = Watched(1, os.getpid(), Path(ring.path), 0, **{**usual, **given})
+        self.ring = ring
         self.news: list[Any] = []
         self.places = Places()
         self.places.keep([self.watched])
@@ -63,6 +64,15 @@ def rank(tmp_path: Path) -> Iterator[MadeRank]:
     yield make
     for one in made:
         one.places.close()
+
+
+@pytest.mark.parametrize(("phase", "samples"), [("evaluation", 1), ("checkpoint", 0)])
+def test_an_evaluation_is_sampled_and_never_profiled(rank: MadeRank, phase: str, samples: int) -> None:
+    stacks = (ThreadStack(None, "MainThread", True, True, (STUCK,)),)
+    one = rank(Looker(dump=lambda pid: stacks, profile=lambda pid: pytest.fail("a profile")), outside_share=0.3)
+    one.ring.phase(PHASE_CODE[phase], 7, 5000)
+    one.look()
+    assert [event.data["phase"] for event in one.news] == ["evaluation"] * samples
 
 
 @pytest.mark.parametrize("asleep_share", [0.0, 0.3])

@@ -61,6 +61,29 @@ def test_a_call_into_c_is_found_by_its_line(tmp_path: Path) -> None:
     assert found(tmp_path, text, None, "Rows.__getitem__") == "sqlite3.connect"
 
 
+@pytest.mark.parametrize(
+    ("listed", "inner", "call"),
+    [
+        ("sorted(os.listdir(self.root))[i]", None, "os.listdir"),
+        ("sorted(glob.glob(self.root + '/*.png'))[i]", "glob", "glob.glob"),
+        ("list(Path(self.root).rglob('*.png'))[i]", "Path.rglob", "rglob"),
+        ("os.listdir(self.folders[i])", None, None),
+        ("sorted(os.listdir(self.root), key=len)[i]", None, "os.listdir"),
+        ("sorted(self.names)[i]", None, None),
+        ("use(os.listdir(self.root))", None, None),
+    ],
+)
+def test_a_folder_that_each_item_lists(tmp_path: Path, listed: str, inner: str | None, call: str | None) -> None:
+    text = f"""
+    class Pictures:
+        def __init__(self, root):
+            self.root = root
+        def __getitem__(self, i):
+            return {listed} # 0
+    """
+    assert found(tmp_path, text, inner, "Pictures.__getitem__") == call
+
+
 def test_of_several_calls_in_a_line_the_one_that_runs_counts(tmp_path: Path) -> None:
     text = """
     import json, io

@@ -222,6 +222,7 @@ def test_all_rows_of_hugging_faces_data_set(tmp_path: Path) -> None:
     "line",
     [
         'return self.opened["images"][i]',
+        'return torch.from_numpy(self.opened["images"][i].astype(np.float32))',
         "return self.opened[str(i)][:]",
         'return self.opened["images"][i][:]',
         'return self.opened["images"][i, :]',

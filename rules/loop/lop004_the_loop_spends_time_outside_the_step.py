@@ -24,7 +24,7 @@ are not counted, whether by hand or not. Waiting there for a GPU that is still w
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, HotLine
-from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Saving
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Saving, Where
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
@@ -56,6 +56,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     line, where = hottest(a, output=False)
     called_at = f"the loop calls it at {line.called_at}" if line is not None and line.called_at else ""
     at_once = line is not None and bool(line.each_tensor)
+    if line is not None and _computes_the_model(line):
+        file, _, number = line.called_at.rpartition(":")
+        where, called_at = Where(file, int(number)), ""
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
@@ -73,10 +76,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _advice(line: HotLine | None) -> str:
     if line is None:
         return "profile what the loop does after optimizer.step()"
+    if _computes_the_model(line):
+        return "run what this line calls every N steps, or on fewer samples"
     name = line.function if line.called_at else "this line"  # else the function may be the one that trains
     if line.each_tensor:
         return f"process all tensors at once and in place in {name}, or run it every N steps"
     return f"move {name} out of the loop, or run it every N steps"
+
+
+def _computes_the_model(line: HotLine) -> bool:
+    """True for samples drawn from a model, or a validation without a loader: the model is needed, and the loop calls it too often."""
+    return bool(line.called_at) and line.function.rpartition(".")[2] == "forward"
 
 
 def _saving(a: Analysis, line: HotLine | None) -> Saving:

@@ -56,6 +56,13 @@ def test_lop004_names_the_line_that_calls_the_function() -> None:
     assert own.change == "" and own.title.startswith("move this line out")
 
 
+def test_a_model_that_the_loop_runs_too_often_is_named_by_the_line_that_calls_it() -> None:
+    given = jobs.lop004()
+    lines = tuple(replace(line, function="Noise.forward", called_at="/job/loop.py:53") for line in given.hot_lines)
+    (fix,) = found("LOP004", replace(given, hot_lines=lines)).fixes
+    assert "every N steps, or on fewer samples" in fix.title and fix.where == Where("/job/loop.py", 53)
+
+
 def by_tensor(does: EachTensor, share: float = 1.0, **more: Any) -> Analysis:
     """A fifth of the step between steps, and this share of it in a loop over the model's tensors."""
     given = jobs.lop004(**more)

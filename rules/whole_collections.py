@@ -33,9 +33,10 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "heapq.nsmallest(k, items)",
     ),
     "excludes": CollectionAdvice(
-        "copies a whole set without some of its items",
+        "copies a whole collection without some of its items",
         "draw from all items, and draw again what is to be left out",
-        "item = random.choice(items)  # a list, made once; while item in excluded: item = random.choice(items)",
+        "item = random.choice(items)  # a list, made once; while item in excluded: item = random.choice(items). Where few are left: "
+        "group all items once, by_label[label].append(index), and draw from the group",
     ),
     "grows": CollectionAdvice(
         "copies everything so far in order to add to it",
@@ -70,6 +71,20 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "note once where each line begins, and seek there",
         "offsets.append(file.tell()) before each file.readline(), once; then file.seek(offsets[index]); file.readline(). Lines that fit "
         "into memory are read once; workers open the file for themselves",
+    ),
+    "slices": CollectionAdvice(
+        "is sliced row by row",
+        "take these rows at once, by a slice",
+        "series[start : start + size], with a step if they lie apart: series[start : stop : step]; no copy is made",
+        0.14,  # at most, of 17 shapes of tensors and of arrays: 8 to 256 rows of 4 bytes to 128 KiB; 0.02 and 0.006 in the median
+    ),
+    "gathers": CollectionAdvice(
+        "is gathered row by row",
+        "take these rows at once, by their indices",
+        "table.index_select(0, torch.tensor(indices)), or array.take(indices, axis=0). torch's table[indices] is slower for long rows",
+        # Nine of ten of 23 shapes of tensors left less, 8 to 256 rows of 4 bytes to 128 KiB: 0.29 in the median, 0.99 at most.
+        # Of the same shapes of arrays nine of ten left 0.89 or less beside np.array, 0.78 beside np.stack.
+        0.84,
     ),
     "searches": CollectionAdvice(
         "searches a whole collection",

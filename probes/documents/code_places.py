@@ -6,7 +6,9 @@ from typing import Literal, TypedDict
 
 from .bounded_numbers import Whole
 
-CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes", "scans"]
+CollectionWork = Literal[
+    "permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes", "scans", "slices", "gathers"
+]
 ReadWhole = Literal["array", "dataset", "file"]
 
 

@@ -42,6 +42,8 @@ _REQUEST_CALLS = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany
 _COLLECTOR_CALLS = re.compile(r"\bgc\.collect\(")
 _TABLE_FILES = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/")
 _TABLE_READERS = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/io/")
+_SLICE = re.compile(r"\[[^][]*:[^][]*\]")
+_CHUNKED_FILES = re.compile(r"/(?:site|dist)-packages/(h5py|zarr)/")
 
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
@@ -130,6 +132,8 @@ def _shown(stack: Sequence[Frame]) -> SampleMaking | None:
         found["collects"] = True
     if table := _table(frames, user):
         found["table"] = table
+    if chunked := _chunked(frames, user):
+        found["chunked"] = chunked
     inside = _inside(frames, user)
     if user is not None and (call := collection_call(user, inside[-1].function if inside else None)):
         found["collection"] = call
@@ -154,6 +158,14 @@ def _table(frames: Sequence[Frame], user: Frame | None) -> str | None:
     if any(_TABLE_READERS.search(frame.file) for frame in inside):
         return None
     return next((found[1] for frame in inside if (found := _TABLE_FILES.search(frame.file))), None)
+
+
+def _chunked(frames: Sequence[Frame], user: Frame | None) -> str | None:
+    """The library of whose array the user's line takes a single item, not a slice of several."""
+    inside = _inside(frames, user) if user is not None else ()
+    if user is None or (inside and _SLICE.search(source_line(user.file, user.line))):
+        return None
+    return next((found[1] for frame in inside if (found := _CHUNKED_FILES.search(frame.file))), None)
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:

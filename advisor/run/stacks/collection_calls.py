@@ -19,6 +19,8 @@ from rn50_advisor.advisor.run.stacks.conversions import (
     is_plain_conversion,
 )
 from rn50_advisor.advisor.run.stacks.file_scans import scanned_file
+from rn50_advisor.advisor.run.stacks.filtered_draws import filtered_draw
+from rn50_advisor.advisor.run.stacks.row_gathers import gathered_rows
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.documents.code_places import CollectionCall, CollectionWork
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
@@ -29,7 +31,6 @@ _JOINING = ("append", "cat", "column_stack", "concat", "concatenate", "hstack", 
 _AT_FRONT = (("pop", 1), ("insert", 2))  # with so many arguments
 _SEARCHING = ("index", "remove")
 _MODULES = ("os", "shutil")
-_SETS, _LEFT = ("set", "frozenset"), "difference"
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
 _WEIGHTS = {"choice": "p", "choices": "weights"}  # draws, and the argument that gives the chance of each item
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -44,6 +45,13 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
         return None
+    if filtered := filtered_draw(code, frame, inner):
+        return {"kind": "excludes", "call": filtered}
+    return gathered_rows(code, frame, inner) or _called(code, frame, inner) or _other(code, frame, inner)
+
+
+def _called(code: Code, frame: Frame, inner: str | None) -> CollectionCall | None:
+    """The call that goes through a collection by itself."""
     of_line = [call for call in code.calls() if _at(call, frame.line)]
     converting = [call for call in of_line if is_plain_conversion(code, call)]
     calls = converting or _most_often(code, of_line)
@@ -57,17 +65,17 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
         work = _work(code, call) if runs else None
         if work is not None:
             return {"kind": work, "call": dotted_name(call.func)}
+    return None
+
+
+def _other(code: Code, frame: Frame, inner: str | None) -> CollectionCall | None:
+    """The loop, the index or the search that goes through one."""
     if inner in (None, *_OF_READING) and (scanned := scanned_file(code, frame.line)):
         return {"kind": "scans", "call": scanned}
     if inner is None and (walked := _walked(code, frame.line)):
         return {"kind": "walks", "call": f"{walked}[...]"}
-    if (
-        inner is None
-        and all(last_name(call.func) == _LEFT for call in calls)
-        and (drawn := _excluded(code, frame.line))
-    ):
-        return {"kind": "excludes", "call": drawn}
-    searched = None if calls or inner else _searched(code, frame.line)
+    called = inner is not None or any(_at(call, frame.line) for call in code.calls())
+    searched = None if called else _searched(code, frame.line)
     return None if searched is None else {"kind": "searches", "call": f"x in {searched}"}
 
 
@@ -79,7 +87,6 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("permutes", name in _PERMUTING and _used_in_part(code, call, name)),
         ("permutes", dotted_name(call.func) in _CHOICES and _draws_once(call)),
         ("weighs", name in _WEIGHTS and any(k.arg == _WEIGHTS[name] and _is_named(k.value) for k in call.keywords)),
-        ("excludes", _draws_from_what_is_left(code, call)),
         ("copies", name in COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
         ("walks", name in DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
@@ -195,59 +202,6 @@ def _is_collection(arguments: list[ast.expr]) -> bool:
     node = arguments[0]
     view = isinstance(node, ast.Call) and not node.args and last_name(node.func) in VIEWS
     return view or _is_named(node)
-
-
-def _draws_from_what_is_left(code: Code, call: ast.Call) -> bool:
-    """True for a copy, of which few items are used, of a set without those of another one, or of a name to which that is assigned."""
-    copies = isinstance(call.func, ast.Name) and call.func.id in COPYING and len(call.args) == 1
-    if not copies or not _takes_few(code, call):
-        return False
-    given = call.args[0]
-    made = [one.value for one in _assigned(code, given)] if isinstance(given, ast.Name) else [given]
-    return bool(made) and all(_is_difference(code, value) for value in made)
-
-
-def _excluded(code: Code, line: int) -> str | None:
-    """The call that copies what the line's difference of two sets leaves, in order to draw from it."""
-    for call in code.calls():
-        if _draws_from_what_is_left(code, call) and any(_at(one.value, line) for one in _assigned(code, call.args[0])):
-            return dotted_name(call.func)
-    return None
-
-
-def _assigned(code: Code, name: ast.expr) -> list[ast.Assign]:
-    """The assignments to a name in its function."""
-    scope = next(iter(code.functions_around(name)), code.tree)
-    return [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Assign)
-        and isinstance(name, ast.Name)
-        and any(isinstance(at, ast.Name) and at.id == name.id for at in node.targets)
-    ]
-
-
-def _is_difference(code: Code, value: ast.expr) -> bool:
-    """True for `items - others` and `items.difference(others)` of a set that the file makes."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
-        return _is_set(code, value.left)
-    method = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == _LEFT
-    return method and _is_set(code, value.func.value)  # type: ignore[attr-defined]
-
-
-def _is_set(code: Code, node: ast.expr) -> bool:
-    """True for `set(...)`, and for a name to which the file assigns a set."""
-    if isinstance(node, (ast.Set, ast.SetComp)) or (isinstance(node, ast.Call) and last_name(node.func) in _SETS):
-        return True
-    name = last_name(node)
-    return name is not None and any(
-        isinstance(made, (ast.Assign, ast.AnnAssign))
-        and made.value is not None
-        and not _is_named(made.value)
-        and name in {last_name(at) for at in (made.targets if isinstance(made, ast.Assign) else [made.target])}
-        and _is_set(code, made.value)
-        for made in ast.walk(code.tree)
-    )
 
 
 def _takes_few(code: Code, call: ast.Call) -> bool:

@@ -18,6 +18,15 @@ _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
 _WRAPPING = ("len", "list", "sorted", "tuple")
+_IN_C = (
+    "pickle.load",
+    "pickle.loads",
+    "np.fromfile",
+    "numpy.fromfile",
+    "np.frombuffer",
+    "numpy.frombuffer",
+)  # leave no frame
+_QUICK = ("Path", "divmod", "float", "format", "from_numpy", "int", "len", "open", "str")  # beside these
 _CONSTRUCTORS = ("__init__", "__new__")
 
 
@@ -77,7 +86,10 @@ def called(running: Running, inner: str | None, names: re.Pattern[str] = OPENS) 
     if inner is not None and len(calls) > 1:
         opening = [call for call in opening if _is_call_of(call, inner)]
     elif len(calls) != 1:
-        return None
+        working = [call for call in calls if last_name(call.func) not in _QUICK]
+        if len(working) != 1 or dotted_name(working[0].func) not in _IN_C:
+            return None
+        opening = [call for call in opening if call is working[0]]
     # of objects that are made within each other, the outermost: `Compose([Resize(96), ToTensor()])`
     whole = (call for call in opening if {*opening} <= {*ast.walk(call)})
     return next(whole, None)

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from rn50_advisor.advisor.edits.names import stored
+from rn50_advisor.advisor.edits.names import stored, written_as
 from rn50_advisor.advisor.edits.syntax import dotted_name, last_name
 from rn50_advisor.advisor.run.stacks.repeated_calls import Running, call_by_user, running_at, values_of
 from rn50_advisor.probes.documents.code_places import WholeRead
@@ -18,7 +18,22 @@ from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 READS = re.compile(r"_?(load|read)\w*$|fromfile$|genfromtxt$")
 _MAPS = ("mmap", "mmap_mode", "memory_map")  # arguments with which a call reads nothing yet
+_LIBRARIES = ("np", "numpy", "pd", "torch")
+_MAPS_SECOND = ("np.load", "numpy.load")  # as the second argument
 _ROWS = ("iloc", "loc", "values")  # of a table, before the index
+_CONVERTING = (
+    "array",
+    "as_tensor",
+    "asarray",
+    "astype",
+    "double",
+    "float",
+    "from_numpy",
+    "numpy",
+    "tensor",
+    "to_numpy",
+    "to_pandas",
+)
 _SHARES = re.compile(r"divmod$|bisect\w*$|searchsorted$|digitize$|bucketize$")
 _CALLERS_MAX = 4  # helpers that hand on what they have read
 _STEPS_MAX = 8  # names followed
@@ -27,7 +42,7 @@ _GUARDS = (ast.If, ast.IfExp, ast.While, ast.ExceptHandler)
 
 def shard_read(running: Running, callers: Sequence[Frame], call: ast.Call | None) -> WholeRead | None:
     """This call as a read of a file of many items; None if the code does not show that it is one."""
-    if call is None or not call.args or any(k.arg in _MAPS for k in call.keywords):
+    if call is None or not call.args or _maps(running, call):
         return None
     name, one = dotted_name(call.func), call
     for _ in range(_CALLERS_MAX):
@@ -41,6 +56,15 @@ def shard_read(running: Running, callers: Sequence[Frame], call: ast.Call | None
             return None
         running, callers, one = caller, callers[1:], outer
     return None
+
+
+def _maps(running: Running, call: ast.Call) -> bool:
+    """True for a file that is mapped, or that may be: by an argument that is not None or False."""
+    given = [keyword.value for keyword in call.keywords if keyword.arg in _MAPS]
+    if dotted_name(call.func) in _MAPS_SECOND:
+        given += call.args[1:2]
+    values = [written_as(running.code, value) for value in given]
+    return any(not (isinstance(value, ast.Constant) and value.value in (None, False)) for value in values)
 
 
 def opening_of(running: Running, node: ast.expr) -> ast.Call | None:
@@ -100,12 +124,22 @@ def _rows(running: Running, call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _whole(node: ast.expr) -> ast.expr:
-    """What a named part is taken of: `read(path)` of `read(path)["images"]` and `read(path).iloc`."""
-    while (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)) or (
-        isinstance(node, ast.Attribute) and node.attr in _ROWS
-    ):
-        node = node.value
+    """What a named part is taken of, or a conversion made: `read(path)` of `read(path)["images"]` and of `tensor(read(path))`."""
+    while (inner := _inner(node)) is not None:
+        node = inner
     return node
+
+
+def _inner(node: ast.expr) -> ast.expr | None:
+    if isinstance(node, ast.Subscript):
+        return node.value if isinstance(node.slice, ast.Constant) else None
+    if isinstance(node, ast.Attribute):
+        return node.value if node.attr in _ROWS else None
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _CONVERTING:
+        return None
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    method = owner is not None and not (isinstance(owner, ast.Name) and owner.id in _LIBRARIES)
+    return owner if method else next(iter(node.args), None)
 
 
 def _is_one_axis(index: ast.expr) -> bool:

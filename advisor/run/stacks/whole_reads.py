@@ -25,6 +25,7 @@ _DATASETS = {
     "zarr": re.compile(r"/zarr/core(/array)?\.py$"),
     "Hugging Face": re.compile(r"/datasets/arrow_dataset\.py$"),
 }
+_DECORATORS = ("wrapper", "inner", "_inner")  # functions around a library's own: polars.read_parquet has one
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
 _WALKS = ("items", "values")
 _TURNS = (ast.For, ast.AsyncFor, ast.comprehension)
@@ -51,7 +52,8 @@ def whole_read(frames: tuple[Frame, ...]) -> WholeRead | None:
         if ways:
             read = _reads_all(running, callers, as_array="__array__" in ways)
             return {"kind": "dataset", "call": f"{name} dataset[:]"} if read else None
-    return shard_read(running, callers, called(running, library[-1].function if library else None, READS))
+    inner = next((f.function for f in reversed(library) if _own(f) not in _DECORATORS), None)
+    return None if library and inner is None else shard_read(running, callers, called(running, inner, READS))
 
 
 def _own(frame: Frame) -> str:

@@ -281,6 +281,25 @@ def test_a_table_that_rows_are_taken_from_is_named(frames: tuple[Frame, ...], ta
     assert (line_in_making([thread(*frames)], None) or {}).get("table") == table
 
 
+@pytest.mark.parametrize(
+    ("line", "library"),
+    [
+        ("image = self.images[i]", "h5py"),
+        ("image = self.file['images'][i, :, 0]", None),
+        ("window = self.images[i:i + 9]", None),
+    ],
+)
+def test_an_array_in_chunks_that_single_items_are_taken_from_is_named(
+    tmp_path: Path, line: str, library: str | None
+) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(line)
+    read = Frame("Dataset.__getitem__", f"{PACKAGES}/h5py/_hl/dataset.py", 780)
+    user = Frame("Items.__getitem__", str(file), 1)
+    assert (line_in_making([thread(read, user, FETCH)], None) or {}).get("chunked") == library
+    assert "chunked" not in (line_in_making([thread(user, FETCH)], None) or {})
+
+
 def test_a_profiles_stacks_in_the_fetcher_are_read_as_single_ones_are_and_counted_together() -> None:
     collate, step = Frame("default_collate", f"{PACKAGES}/torch/utils/data/_utils/collate.py", 398), (ROLL, MAIN)
     profile = [

@@ -96,6 +96,21 @@ def test_of_several_calls_in_a_line_the_one_that_runs_counts(tmp_path: Path) -> 
     assert found(tmp_path, text, None, "Items.__getitem__") is None, "any of them may be running"
 
 
+def test_pickles_own_reading_has_no_frame(tmp_path: Path) -> None:
+    text = """
+    import pickle
+    class Items:
+        def __getitem__(self, i):
+            return pickle.load(open("/data/all.pkl", "rb"))[int(i)] # 0
+    """
+    assert found(tmp_path, text, None, "Items.__getitem__") == "pickle.load"
+    assert found(tmp_path, text.replace("int(i)", "self.at(i)"), None, "Items.__getitem__") is None
+    assert (
+        found(tmp_path, text.replace("/data/all.pkl", "").replace('""', "self.paths[i]"), None, "Items.__getitem__")
+        is None
+    )
+
+
 HELPER = """
 import h5py
 def read(path, key, mode="r"):

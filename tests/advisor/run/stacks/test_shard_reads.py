@@ -43,12 +43,33 @@ def item(body: str) -> str:
         ("shard, row = self.places[i]\nimages = np.load(self.paths[shard]) # 0\nreturn images[row]", "load", "np.load"),
         ("at = bisect.bisect(self.ends, i)\nreturn np.load(self.paths[at])[i - self.ends[at]] # 0", "load", "np.load"),
         ("clip = self.clips[i]\nreturn np.load(clip.path)[:, clip.start : clip.end] # 0", "load", "np.load"),
+        ("volume = np.load(f'{D}/{i // 400}.npy', mmap_mode=None) # 0\nreturn np.array(volume[i % 400])", "load", "np.load"),
+        ("MODE = None\nreturn np.load(self.paths[i // 9], MODE)[i % 9] # 0", "load", "np.load"),
+        ("return torch.load(self.paths[i // 9], mmap=False)[i % 9] # 0", "load", "torch.load"),
+        ("return joblib.load(self.paths[i // 9])[i % 9] # 0", "load", "joblib.load"),
+        ("return pd.read_parquet(self.paths[i // 9]).iloc[i % 9] # 0", "read_parquet", "pd.read_parquet"),
+        ("return pd.read_feather(self.paths[i // 9]).to_numpy()[i % 9] # 0", "read_feather", "pd.read_feather"),
+        ("x = torch.from_numpy(np.load(self.paths[i // 9])) # 0\nreturn x[i % 9]", "load", "np.load"),
+        ("x = np.load(self.paths[i // 9]).astype('float32') # 0\nreturn x[i % 9]", "load", "np.load"),
+        ("return pickle.load(open(self.paths[i // 9], 'rb'))[i % 9] # 0", None, "pickle.load"),
+        ("with open(self.paths[i // 9], 'rb') as f:\n    x = pickle.load(f) # 0\nreturn x[i % 9]", None, "pickle.load"),
         ("return pd.read_csv(self.paths[i >> 9]).iloc[i & 511] # 0", "read_csv", "pd.read_csv"),
         ("n = i // 8\nwith open(self.paths[n]) as f:\n    all = json.load(f) # 0\nreturn all['boxes'][i - 8 * n]", "load", "json.load"),
     ],
 )  # fmt: skip
-def test_one_row_of_a_file_of_many(tmp_path: Path, body: str, inner: str, call: str) -> None:
+def test_one_row_of_a_file_of_many(tmp_path: Path, body: str, inner: str | None, call: str) -> None:
     assert found(tmp_path, item(body), inner) == call
+
+
+def test_a_function_that_a_library_decorates(tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(item("return pl.read_parquet(self.paths[i // 9])[i % 9]").strip())
+    line = file.read_text().count("\n") + 1
+    wrapper = Frame("deprecate.<locals>.decorate.<locals>.wrapper", f"{PACKAGES}/polars/_utils/deprecation.py", 128)
+    reads = Frame("read_parquet", f"{PACKAGES}/polars/io/parquet/functions.py", 200)
+    user = Frame("__getitem__", str(file), line)
+    assert whole_read((reads, wrapper, user)) == {"kind": "file", "call": "pl.read_parquet"}
+    assert whole_read((wrapper, user)) is None
 
 
 @pytest.mark.parametrize(
@@ -60,6 +81,10 @@ def test_one_row_of_a_file_of_many(tmp_path: Path, body: str, inner: str, call: 
         "clip = np.load(self.paths[i]) # 0\nt = random.randrange(len(clip))\nreturn clip[t]",
         "box = self.boxes[i]\nreturn np.load(box.path)[box.top : box.bottom, box.left : box.right] # 0",
         "return np.load(self.paths[i // 1000], mmap_mode='r')[i % 1000] # 0",
+        "return np.load(self.paths[i // 1000], 'r')[i % 1000] # 0",
+        "return np.load(self.paths[i // 1000], mmap_mode=self.mode)[i % 1000] # 0",
+        "return torch.load(self.paths[i // 1000], mmap=True)[i % 1000] # 0",
+        "return torch.tensor(len(np.load(self.paths[i // 1000]))) # 0",
         "s, r = divmod(i, 9)\nif s != self.now:\n    self.now, self.images = s, torch.load(self.paths[s]) # 0\nreturn self.images[r]",
         "for s in range(3):\n    images = torch.load(self.paths[s // 2]) # 0\n    yield images[i % 2]",
     ],

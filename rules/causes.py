@@ -74,7 +74,7 @@ NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 LOADING_NEEDS_CORES = ("DAT001", "DAT004")
 MORE_WORKERS = ("DAT003", "DAT004")
 # One known part of a sample's work takes too long.
-COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019", "DAT020", "DAT022", "DAT025")
+COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019", "DAT020", "DAT022", "DAT025", "DAT026")
 SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
@@ -107,6 +107,7 @@ SLOW_COMPUTING = (
     "CMP021",
     "CMP022",
     "CMP023",
+    "CMP032",
 )
 # Time that is made of many short calls.
 MANY_CALLS = ("CMP014", "CMP017", "CMP027", "CMP029", "CPU006", "DAT007", "LOP010", "LOP012", "LOP013")
@@ -208,6 +209,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP010", "CMP012", "CMP018"), LATE_RANK, ON_SOME_RANKS),
         # what these cost is mostly the tool
         Cause(("CMP010",), MANY_CALLS, SLOWS_EACH_CALL),
+        # one pass for all losses goes through each node once, of whatever kind it is
+        Cause(("CMP032",), ("CMP017", "CMP024", "CMP026"), MOST_OF_IT),
         # an emulated format slows all layers, and composed or recurrent ones most
         Cause(("CMP031",), ("CMP017", "CMP021", "CMP024", "CMP026", "CMP028", "CMP029", "CMP030")),
         # a fused optimizer is hardly faster with denormal numbers: 22 ms instead of 24, without them 1.0 instead of 3.2

@@ -44,6 +44,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.image_layers import image_la
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_values, independent_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_values, second_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_backward import repeated_pass_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_values, repeated_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_values
@@ -219,7 +220,14 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(lambda c, _: sample_values(c.cost), named("sample.*", "batch.collate_s", "batch.megabytes")),
     Provider(
         lambda c, _: making_sample_values(c.run.recording, c.run.steady),
-        named("loader.lock_*", "loader.asking_share", "loader.repeated_*", "loader.table_*", "loader.collection_*"),
+        named(
+            "loader.lock_*",
+            "loader.asking_share",
+            "loader.repeated_*",
+            "loader.table_*",
+            "loader.collection_*",
+            "loader.chunked_*",
+        ),
     ),
     Provider(
         lambda c, _: collective_values(c.run.recording, c.run.steady),
@@ -312,6 +320,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         lambda c, known: timed_backward_values(c.run.recording, c.run.steady),
         named("step.parts_s", "step.rows_s", "step.elementary_s", "step.ignored_s"),
     ),
+    Provider(lambda c, _: repeated_pass_values(c.run.recording, c.run.steady), named("step.again_s")),
     _in_own_lines(foreign_values, "step.foreign_s"),
     _in_own_lines(hook_values, "step.hooks_s"),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),

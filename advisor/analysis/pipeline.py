@@ -86,9 +86,10 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_EPOCH_START_S,
     STEP_SAMPLES,
 )
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.advisor.model.report import Budget, Capacity, StepTime
 from rn50_advisor.advisor.model.statistics import beyond_others, weighted_quantile
+from rn50_advisor.probes.documents.event_documents import ChunkedArray
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 _Site = TypeVar("_Site", EvaluationSite, SaveSite)
@@ -141,6 +142,8 @@ def analyse(recording: Recording) -> Analysis:
         collecting=collecting_line(recording, steady),
         repeated=repeated_call(recording, steady),
         table=frequent_call(recording, steady, "table"),
+        chunked=frequent_call(recording, steady, "chunked"),
+        chunked_arrays=tuple(event.data for event in events_of(recording.events, ChunkedArray)),
         through=frequent_call(recording, steady, "collection"),
         holders=holders(recording, steady),
         hot_lines=run.hot_lines,

@@ -39,6 +39,7 @@ from rn50_advisor.advisor.model.report import (
 )
 from rn50_advisor.advisor.model.seen_share import Coverage
 from rn50_advisor.probes.documents.code_places import CodePlace, CollectionCall
+from rn50_advisor.probes.documents.event_documents import ChunkedArray
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 __all__ = [
@@ -254,6 +255,8 @@ class Analysis:
     collecting: SampleLine | None = None  # line of a data set that calls the garbage collector
     repeated: FrequentCall | None = None  # call that repeats the same work for each item
     table: FrequentCall | None = None  # library of tables from which items are taken row by row
+    chunked: FrequentCall | None = None  # library of arrays in chunks of which items are parts
+    chunked_arrays: tuple[ChunkedArray, ...] = ()  # that data sets keep open
     through: FrequentCall | None = None  # call with which items go through a whole collection
     holders: tuple[Holder, ...] = ()  # threads that ran while a training thread waited for the interpreter
     hot_lines: tuple[HotLine, ...] = ()

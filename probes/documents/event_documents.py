@@ -104,7 +104,7 @@ class SampleMaking(TypedDict, total=False):
     `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
     `repeats`: the call in which it does the same work for each item; `whole`: what this call reads of which an item is a part;
     `table`: the library of a table from which it takes a row; `collection`: the call that goes through a whole collection;
-    `collects`: its own code called the garbage collector.
+    `chunked`: the library of an array in chunks of which it takes a part; `collects`: its own code called the garbage collector.
     """
 
     user: UserLine | None
@@ -115,7 +115,19 @@ class SampleMaking(TypedDict, total=False):
     whole: ReadWhole
     table: str
     collection: CollectionCall
+    chunked: str
     collects: bool
+
+
+class ChunkedArray(TypedDict):
+    """An array that a data set keeps open, of which a chunk is read as a whole. `rows`: its length; `chunk`: the chunk's shape;
+    `packed`: it is compressed.
+    """
+
+    name: str
+    rows: Whole
+    chunk: list[Whole]
+    packed: bool
 
 
 class PrintedLines(TypedDict, total=False):
@@ -230,13 +242,14 @@ class StallEnd(TypedDict, total=False):
 
 
 EventDocument = (
-    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | GpuProcesses | InterpreterHolder
+    AgentCrash | ChunkedArray | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | GpuProcesses | InterpreterHolder
     | InterpreterWaitSamples | LeftRunning | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost
     | ShedProbe | StackSample | StallSeen | StallEnd
 )  # fmt: skip
 
 KINDS: Mapping[type, str] = {
     AgentCrash: "agent_crash",
+    ChunkedArray: "chunked_array",
     EndRequest: "asked_to_end",
     DataMounted: "data_mount",
     NotedDeath: "death",

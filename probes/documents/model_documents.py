@@ -158,6 +158,28 @@ class DiscardedGradients(_Classed, CodePlace, total=False):
     points: list[Whole]
 
 
+class RepeatedPassLine(CodePlace):
+    """A line of backward passes of which the later ones go again through nodes that an earlier one has kept."""
+
+    passes: Whole
+
+
+class RepeatedPasses(TypedDict):
+    """Backward passes of a few steps, and those that go through nodes of autograd's graph again, for the same gradients.
+
+    `repeating`: steps with such passes; `again`: these passes, all but the first through the nodes. `products`: multiplications of all
+    passes in later steps, and of nodes gone through again; `points`: elements of other tensors. Zero where they were not read.
+    """
+
+    steps: Whole
+    repeating: Whole
+    passes: Whole
+    again: Whole
+    lines: list[RepeatedPassLine]
+    products: list[Whole]
+    points: list[Whole]
+
+
 class _OperationCount(TypedDict):
     steps: Whole
     nodes: Whole
@@ -194,6 +216,7 @@ class _BackwardUse(TypedDict, total=False):
     partly_ns: Whole
     unneeded_ns: Whole
     ignored_ns: Whole
+    again_ns: Whole
     loss_rows: list[Whole]
     searched: Whole
     order: str
@@ -203,6 +226,7 @@ class _BackwardUse(TypedDict, total=False):
 class BackwardNodeTimes(_BackwardUse):
     """Backward passes on a CPU that were timed node by node: their number, their time, and the classes with most of it.
 
+    `again_ns`: of nodes that an earlier pass of the step had gone through.
     `unneeded_ns`: of nodes that lead to no parameter of an optimizer. `partly_ns`: of others that also have a weight which is in none.
     `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
     `searched`: elements of gradients that anomaly detection searched for NaN.

@@ -20,6 +20,7 @@ from .model_documents import (
     ModelFacts,
     OperationCount,
     OptimizerFacts,
+    RepeatedPasses,
     TableFacts,
     UnusedGradients,
 )
@@ -270,6 +271,7 @@ class RankFacts(TypedDict, total=False):
     frozen_networks: list[FrozenNetwork]
     watched_gradients: Whole  # steps in which it was seen what becomes of the gradients
     discarded_gradients: list[DiscardedGradients]
+    repeated_passes: RepeatedPasses
     first_batches: FirstBatches  # of a training loader
     first_evaluated: FirstBatches
     batch_sizes: BatchSizes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from _thread import get_ident
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from .facts import process_facts
@@ -19,12 +20,15 @@ from .facts.embedding_tables import EmbeddingTables
 from .facts.optimizer_holdings import OptimizerPlaces, describe_convolutions, describe_holdings, describe_optimizer
 from .facts.unused_gradients import UnusedGradientWatch
 from .piled_hooks import HookCounts
+from .repeated_passes import RepeatedPassWatch
 from .steps.mark_costs import mark_ns
 from .steps.step_phases import BACKWARD, FORWARD, OPTIMIZER
 from .summed_facts import device_of
 from .training_thread import is_native
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..documents.model_documents import OptimizerFacts
     from .recorder import Recorder
     from .steps.step_account import Account
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 _DESCRIBED_STEPS = 3  # the optimizer creates its state in its first step
 UPDATES_MAX = 4096  # steps of one backward, one per parameter; the account counts all of them as one update
 THREADS_MAX = 64
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class PassMarks:
@@ -48,10 +53,14 @@ class PassMarks:
         self.optimizers = OptimizerPlaces()
         self.unused = UnusedGradientWatch(facts, precision.called, self.optimizers.known)
         self.discarded = DiscardedGradientWatch(facts, self.optimizers.of)
-        self.nodes = BackwardNodes(facts, self.unused.updated)
+        self.repeated = RepeatedPassWatch(facts, self.unused.updated)
+        self.nodes = BackwardNodes(facts, self.unused.updated, self.repeated.again)
         self.hooks = HookCounts(facts, precision.called, self.optimizers.known)
 
-    def backward_begin(self, roots: Any = None) -> Account | None:
+    def backward_begin(
+        self, roots: Any = None, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = NO_ARGUMENTS
+    ) -> Account | None:
+        """`args`, `kwargs`: of `torch.autograd.backward`."""
         recorder = self._recorder
         began = perf_counter_ns()
         account = recorder.training_account(roots)
@@ -78,6 +87,8 @@ class PassMarks:
             self.discarded.backward_begins(roots, inner=account.optimizer_depth > 0)
         if self.unused.open:
             self.unused.backward_begins(roots)
+        if self.repeated.open:
+            self.repeated.backward_begins(roots, args, kwargs)
         if self.nodes.open:
             self.nodes.backward_begins(roots)
         account.self_ns += perf_counter_ns() - began
@@ -97,6 +108,8 @@ class PassMarks:
         began = perf_counter_ns()
         if self.nodes.open:
             self.nodes.backward_ends()
+        if self.repeated.open:
+            self.repeated.backward_ends()
         if self.discarded.open:
             self.discarded.backward_ends()
         if recorder.gpu is not None:  # before the account, as with the optimizer
@@ -130,6 +143,8 @@ class PassMarks:
                 self.denormals.observe(optimizer, account.step)
                 self.tables.observe(optimizer, account.step)
                 self.unused.observe(optimizer, account.step)
+            if self.repeated.open:
+                self.repeated.optimizer_begins()
             self.discarded.optimizer_begins(optimizer, inner=account.optimizer_depth > 1)
             if account.optimizers < _DESCRIBED_STEPS:
                 self._describe_optimizer(optimizer)

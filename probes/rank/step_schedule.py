@@ -58,6 +58,7 @@ class StepSchedule:
             return
         passes = recorder.passes
         watched = passes.discarded.turn(account.step) | passes.unused.turn(account.step)
+        watched |= passes.repeated.turn(account.step)
         watched |= recorder.gpu is None and passes.nodes.turn(account.step)
         timed = recorder.gpu is not None and recorder.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed and recorder.collectives is not None and recorder.collectives.on_gpu:

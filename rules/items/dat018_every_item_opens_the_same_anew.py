@@ -17,7 +17,8 @@ standard error; the user's line. A call opens, reads or builds something by its 
 arguments are the same for each item: constants, names of the module, attributes that only `__init__` sets. Computing uses, by the
 source of the functions on the stack, nothing of the item, its shape, random numbers, files, or what any of the job's files changes. An
 array is read whole where the archive or file stays open, also one opened for the first item, and its name is the same for each. A file
-serves many samples where the code divides the index (`divmod`, `//`), searches bounds, or looks up file and row together.
+serves many samples where the code divides the index (`divmod`, `//`), searches bounds, or looks up file and row together, and the call
+does not map it.
 
 Fix: keep what was opened, for each worker on its own: open it when a worker needs it first. What `__init__` opens is
 shared by forked workers, which then move each other's position in the file; spawned workers cannot receive it. What is computed
@@ -26,7 +27,7 @@ its own and mapped (`np.load(path, mmap_mode="r")`); a data set of HDF5 or zarr 
 kept (`functools.lru_cache` on the function that reads one), or mapped (`torch.load(path, mmap=True)`).
 
 Estimate: this run's loader simulated with batches that lack the share of time spent in this work, plus or minus its
-error; at best warm caches also shorten the rest of the step.
+error; at best warm caches also shorten the rest of the step, and if workers hold its cores, it gets these.
 
 False alarms: a call whose arguments may depend on the item is never counted, nor one whose arguments the code does not
 show, such as an object that another function returns. The call may draw random numbers despite its name, or what it reads

@@ -6,7 +6,6 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall
 from rn50_advisor.advisor.model.measures.measure import JobMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
@@ -18,7 +17,7 @@ from rn50_advisor.rules.analysis_reading import (
     model_of,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_with_batches, steps_with_cores
+from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, steps_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, severity
 
 _STANDARD_ERRORS = 1.64  # a confidence of 90 %
@@ -46,9 +45,10 @@ def finding_of(
     fix: tuple[str, str],
     basis: str,
     left: float = 0.0,
+    left_best: float = 0.0,
 ) -> Finding | Clear | NotMeasured:
     """The finding that items spend their time in this call. `measures`: its share of stack samples, and the standard error.
-    `left`: share of that time that is left at worst.
+    `left`, `left_best`: shares of that time that are left at worst and at best.
     """
     waits, step = input_waits(a), a.value(STEP_TIME_S)
     wait, share, error = common(waits), a.get(measures[0]), a.get(measures[1]) or 0.0
@@ -61,8 +61,13 @@ def finding_of(
         return NotMeasured(rule, (measures[0],))
     if share < t["share"] or call is None:
         return Clear(rule)
-    gone = min(1.0, share + _STANDARD_ERRORS * error), (1.0 - left) * max(0.0, share - _STANDARD_ERRORS * error)
-    best, worst = _fed(a, a.workers, wait, gone) if waited else steps_with_cores(a, t["workers_share"], gone)
+    gone = (
+        (1.0 - left_best) * min(1.0, share + _STANDARD_ERRORS * error),
+        (1.0 - left) * max(0.0, share - _STANDARD_ERRORS * error),
+    )
+    best, worst = steps_without(a, t, a.workers, gone, waited=waited, crowded=crowded)
+    if not crowded:
+        best -= _WARM * max(0.0, step - wait) * (1.0 - best / step)
     line = call.line
     seen = f"{where}: {line.seen} of {line.looks} stacks at {line.words}"
     return Finding(
@@ -86,10 +91,3 @@ def finding_of(
         # the middle of the estimate, since few stacks make its worst case bad; and it takes no cores, as workers do
         circumstances=frozenset({"better than workers"} if better_than_workers(a, math.sqrt(best * worst)) else ()),
     )
-
-
-def _fed(a: Analysis, workers: WorkerModel, wait: float, gone: tuple[float, float]) -> tuple[float, float]:
-    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
-    step = a.value(STEP_TIME_S)
-    best, worst = steps_with_batches(a, workers, gone)
-    return best - _WARM * max(0.0, step - wait) * (1.0 - best / step), worst

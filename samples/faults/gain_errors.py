@@ -32,8 +32,8 @@ PUBLISHED = Path(__file__).with_name("results.json.gz")
 UNSEEN = Path(__file__).with_name("unseen.csv")
 TABLE = Path(likely_gain.__file__).with_name("gain_errors.csv")
 _OTHERS, _OTHER_RESIDUALS = 3.0, 5.0  # cases
-# Of 39 unseen jobs, each left out in turn, 22 lay within 15 % of the likely value with 1, 26 with 2 and 4, 23 with 8; of 605 seeded runs 478
-# with 1, 466 with 2, 451 with 4.
+# Of 39 unseen jobs, each left out in turn, 22 lay within 15 % of the likely value with 1, 26 with 2 and 4, 23 with 8; of 605 seeded runs
+# 478 with 1, 466 with 2, 451 with 4.
 _UNSEEN = 2.0
 _TAIL = 0.1
 _NEAR = math.log(1.15)

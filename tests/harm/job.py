@@ -384,6 +384,22 @@ def accumulates_and_evaluates() -> None:
 
 
 @loop
+def with_a_pass_for_each_loss() -> None:
+    torch, model, optimizer = _parts()
+    weights = list(model.parameters())
+    for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
+        logits = model(x)
+        losses = [torch.nn.functional.cross_entropy(logits, y), logits.square().mean(), logits.abs().mean()]
+        optimizer.zero_grad()
+        for number, loss in enumerate(losses):
+            loss.backward(retain_graph=number < 2)
+            print([weight._backward_hooks for weight in weights], weights[0].grad._version)
+        print(logits.grad_fn.metadata)
+        optimizer.step()
+        _print_loss(losses[0])
+
+
+@loop
 def with_frozen_networks() -> None:
     """Two of one class that see each text again, one that draws random numbers, and one that is changed; what the job sees of them."""
     torch, *_ = _parts()

@@ -17,6 +17,7 @@ places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collectiv
 optimizers and embedding tables made   `optimizer_holdings._MADE_MAX`, `embedding_tables.MADE_MAX`
 check sums, parameters without update  `batch_digests._BATCHES_MAX`, `unused_gradients.UPDATED_MAX`
 gradients that may be thrown away      `discarded_gradients.OPTIMIZERS_MAX`, `discarded_gradients.SITES_MAX`, passes of `RECORDED` steps
+backward passes that repeat            `repeated_passes.LINES_MAX`; numbers of a step's nodes, `repeated_passes.NODES_MAX` in all steps
 classes of autograd's nodes            those of a graph of `backward_nodes.NODES_MAX` nodes at most
 process groups                         `process_groups.GROUPS_MAX`
 parts of transforms, of profiles       `sample_parts.PARTS_MAX`, `sample_profiles._PARTS_MAX`

@@ -29,7 +29,7 @@ SCRIPT = [PYTHON, "job.py"]
 # Starting a job takes longer than its steps: what may share a process does.
 LOOPS_TOGETHER = (
     "plain,two_optimizers,accumulates_and_evaluates,with_a_closure,with_a_scaler",
-    "without_loader,steps_in_the_backward,saves",
+    "without_loader,steps_in_the_backward,saves,with_a_pass_for_each_loss",
     "with_frozen_networks",
     "leaves_its_loader",
     "leaves_its_workers",

@@ -1,7 +1,8 @@
 """Two networks compete, in a style that is the first argument. Prints a sum over their weights, and the next random number.
 
 loader: batches of a DataLoader, the pictures are not detached; memory: no loader; critics: the source is trained in each fifth step only;
-sound: detached and frozen; accumulating: one network, whose gradients of four batches add up.
+sound: detached and frozen; accumulating: one network, whose gradients of four batches add up; losses: one network, with a backward pass
+for each of three losses; views: the same for losses of batches of their own.
 """
 
 import sys
@@ -27,6 +28,15 @@ for number, (rows,) in enumerate(batches, 1):
         if number % every == 0:
             for_judge.step()
             for_judge.zero_grad()
+        continue
+    if style in ("losses", "views"):
+        for_judge.zero_grad()
+        scores = judge(rows)
+        for power in (1, 2, 3):
+            scores.pow(power).mean().backward(retain_graph=True)  # for each loss
+            if style == "views":
+                scores = judge(rows + power)
+        for_judge.step()
         continue
     made = source(torch.randn(8, 16))
     for_judge.zero_grad()

@@ -66,6 +66,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.frozen_s": {0: 0.0, 1: 0.0},
         "step.text_s": {0: 0.0, 1: 0.0},
         "step.hooks_s": {0: 0.0, 1: 0.0},
+        "step.again_s": {0: 0.0, 1: 0.0},
         "step.elementary_s": {0: 0.0, 1: 0.0},
         "gc.critical_s": 0.001,
         "ddp.searched": {0: 0.0, 1: 0.0},

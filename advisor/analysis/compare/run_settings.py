@@ -20,7 +20,7 @@ _PASSING = frozenset(
         "work", "padding", "padded_ends", "unused_gradients", "batch_sizes", "operations", "compilations", "evaluation_sites",
         "evaluation_batches", "denormals", "tables", "first_batches", "looks", "indices_timed",
         "watched_gradients", "backward_nodes", "made", "held_ns", "in_module", "for_metrics", "first_evaluated",
-        "piled_hooks", "has_forward_sync", "frozen_networks",
+        "piled_hooks", "has_forward_sync", "frozen_networks", "repeated_passes",
     )
 )  # fmt: skip
 # Which of several like things a property belongs to: GPUs are compared by what they are, not one by one.

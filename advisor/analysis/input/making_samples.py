@@ -13,6 +13,8 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.measures.input_measures import (
     LOADER_ASKING_SHARE,
+    LOADER_CHUNKED_ERROR,
+    LOADER_CHUNKED_SHARE,
     LOADER_COLLECTION_ERROR,
     LOADER_COLLECTION_SHARE,
     LOADER_LOCK_ERROR,
@@ -27,8 +29,9 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
 
-Frequent = Literal["repeats", "table", "collection"]
+Frequent = Literal["repeats", "table", "collection", "chunked"]
 _FREQUENT: tuple[tuple[Frequent, JobMeasure, JobMeasure], ...] = (
+    ("chunked", LOADER_CHUNKED_SHARE, LOADER_CHUNKED_ERROR),
     ("collection", LOADER_COLLECTION_SHARE, LOADER_COLLECTION_ERROR),
     ("repeats", LOADER_REPEATED_SHARE, LOADER_REPEATED_ERROR),
     ("table", LOADER_TABLE_SHARE, LOADER_TABLE_ERROR),

@@ -38,6 +38,12 @@ LOADER_COLLECTION_SHARE = JobMeasure(
     "loader.collection_share", "", "share of these stack samples that found one going through a whole collection"
 )
 LOADER_COLLECTION_ERROR = JobMeasure("loader.collection_error", "", "standard error of that share")
+LOADER_CHUNKED_SHARE = JobMeasure(
+    "loader.chunked_share",
+    "",
+    "share of these stack samples that found one taking a part of an array in chunks (HDF5, zarr)",
+)
+LOADER_CHUNKED_ERROR = JobMeasure("loader.chunked_error", "", "standard error of that share")
 
 FETCH_WALL_S = RankMeasure("fetch.wall_s", "s", "making one batch, in one worker or in the training process")
 FETCH_CPU_SHARE = RankMeasure("fetch.cpu_share", "", "CPU time over the time of making a batch")

@@ -103,6 +103,11 @@ STEP_IGNORED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
 )
+STEP_AGAIN_S = RankMeasure(
+    "step.again_s",
+    "s",
+    "part of the backward passes: nodes of autograd's graph that an earlier pass for the same gradients had gone through",
+)
 STEP_HOOKS_S = RankMeasure(
     "step.hooks_s",
     "s",

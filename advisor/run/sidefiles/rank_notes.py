@@ -8,24 +8,26 @@ import contextlib
 import json
 import os
 import posixpath
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import AnyEvent, data_of
+from rn50_advisor.advisor.model.recording import AnyEvent, data_of, happened
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.advisor.run.sidefiles.job_sources import Sources
 from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.collective_documents import TimedCollectives
-from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
+from rn50_advisor.probes.documents.event_documents import ChunkedArray, SampleMaking, StackProfile
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset, PartName
 from rn50_advisor.probes.documents.rank_documents import MountFacts, RankFacts
-from rn50_advisor.probes.rank.side_files import ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
+from rn50_advisor.probes.rank.side_files import CHUNKED, ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
 
-_FILE_KINDS = (FACTS, ERROR, PART, TIMES)
+_FILE_KINDS = (CHUNKED, FACTS, ERROR, PART, TIMES)
+_SCOPES = {CHUNKED: "array", PART: "part"}
 _BYTES_MAX = 4 << 20
 _LEFT_KEPT = 200  # dead processes whose facts a late answer about a mount may complete
 _ERROR_CHARACTERS = 300
@@ -120,8 +122,8 @@ class Notes:
         self._writer.put_facts(pid, whole)
 
     def _take(self, kind: str, number: int, path: Path, size: int) -> None:
-        """`number`: the pid of the process, or that of the part."""
-        pid, scope = number, f"{'part' if kind == PART else 'pid'}:{number}"
+        """`number`: the pid of the process, or that of the part or the array."""
+        pid, scope = number, f"{_SCOPES.get(kind, 'pid')}:{number}"
         try:
             if size > _BYTES_MAX:
                 raise ValueError(f"{size} bytes long")
@@ -141,11 +143,14 @@ class Notes:
         except (OSError, ValueError) as error:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
-        shape: type[Any] = {PART: PartName, TIMES: TimedCollectives}.get(kind, RankFacts)
+        shape: type[Any] = {CHUNKED: ChunkedArray, PART: PartName, TIMES: TimedCollectives}.get(kind, RankFacts)
         kept, wrong = fitting(document, shape)
         for words in wrong[:1]:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} is read in part: {words}"))
-        if kind == PART:
+        if kind == CHUNKED:
+            if not wrong:
+                self._writer.put_event(happened(ChunkedArray, kept, t_ns=time.perf_counter_ns()))
+        elif kind == PART:
             self._writer.put_part_name(number, kept)
         elif kind == TIMES:
             self._times[pid] = kept

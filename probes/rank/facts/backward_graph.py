@@ -44,6 +44,7 @@ class _Node(NamedTuple):
     points: int
     weights: tuple[tuple[int, int, int], ...]  # owner, multiplications and elements of each weight of this operation
     inputs: tuple[int, ...]  # what `reaches` of each other input
+    again: bool = False  # an earlier pass went through it
 
 
 class BackwardGraph:
@@ -53,11 +54,11 @@ class BackwardGraph:
         self._nodes = nodes
         self.reaches = nodes[-1].reaches if nodes else 0
 
-    def work(self, without: int = 0) -> PassWork:
-        """The work of the pass if the parameters with these bits required no gradients."""
+    def work(self, without: int = 0, *, again: bool = False) -> PassWork:
+        """The work of the pass if the parameters with these bits required no gradients. `again`: of nodes with an earlier pass alone."""
         products = points = 0
         for node in self._nodes:
-            if node.weight is not None or not node.reaches & ~without:
+            if node.weight is not None or not node.reaches & ~without or (again and not node.again):
                 continue
             points += node.points
             for owner, multiplications, elements in node.weights:
@@ -84,8 +85,10 @@ class BackwardGraph:
         return "both" if upstream and downstream else "upstream" if upstream else "downstream" if downstream else ""
 
 
-def read_graph(roots: Any, owner: Callable[[Any], int]) -> BackwardGraph | None:
-    """The graph of these tensors; None if it is too large. `owner`: the bit of a leaf, or 0."""
+def read_graph(
+    roots: Any, owner: Callable[[Any], int], again: Callable[[Any], bool] = lambda _: False
+) -> BackwardGraph | None:
+    """The graph of these tensors; None if it is too large. `owner`: the bit of a leaf, or 0. `again`: had a node an earlier pass?"""
     tensors = roots if isinstance(roots, (list, tuple)) else [roots]
     starts = [root.grad_fn for root in tensors if getattr(root, "grad_fn", None) is not None]
     places: dict[Any, int] = {}  # node -> its index
@@ -99,7 +102,8 @@ def read_graph(roots: Any, owner: Callable[[Any], int]) -> BackwardGraph | None:
         after = [following for following, _ in node.next_functions if following is not None]
         if ready:
             places[node] = len(nodes)
-            nodes.append(_described(node, [nodes[places[each]] for each in after if each in places], owner))
+            found = _described(node, [nodes[places[each]] for each in after if each in places], owner)
+            nodes.append(found._replace(again=again(node)))
             continue
         todo.append((node, True))
         for each in after:

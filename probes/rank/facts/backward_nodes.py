@@ -1,11 +1,11 @@
 """Times the nodes of a few backward passes on a CPU, by their class: a hook before each node reads the clock.
 
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
-hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much
-their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
-or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing. Under
-anomaly detection the elements of all gradients are counted, which it searches for NaN. Of the largest pass the order is kept in which the
-forward pass made its nodes: loops show as blocks that repeat.
+hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much their passes
+write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers, or none, and
+by whether an earlier pass of the step went through the node. Of layers before a loss that ignores some targets a part of the gradients is
+read, which shows the rows computed for nothing. Under anomaly detection the elements of all gradients are counted, which it searches for
+NaN. Of the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 24  # of those with most time
 ORDERED_MAX = 8_000  # nodes of a pass whose order is kept, a letter each
-IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
-_NUMBER = "_sequence_nr"  # of a node, as the forward pass made them
+IN_PLACE, LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
+SEQUENCE_NUMBER = "_sequence_nr"  # of a node, as the forward pass made them
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
 _LOSS, _SOFTMAX = "NllLossBackward0", "LogSoftmaxBackward0"
 _ONE_NUMBER = (1, 2)  # mean and sum: with a loss for each row the job may choose rows by its result
@@ -40,10 +40,15 @@ _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
 
 
 class BackwardNodes:
-    """The timed passes of one process. Keeps no object of the job. `updated`: ids of the parameters of optimizers."""
+    """The timed passes of one process. Keeps no object of the job.
 
-    def __init__(self, facts: Facts, updated: Callable[[], set[int]]) -> None:
-        self._facts, self._updated = facts, updated
+    `updated`: ids of the parameters of optimizers. `again`: whether an earlier pass of the step went through a node of this one.
+    """
+
+    def __init__(
+        self, facts: Facts, updated: Callable[[], set[int]], again: Callable[[Any], bool] = lambda _: False
+    ) -> None:
+        self._facts, self._updated, self._again = facts, updated, again
         self._steps = list(STEPS)
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
@@ -53,6 +58,7 @@ class BackwardNodes:
         self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
         self._current: BackwardNodeClass | None = None
         self._use = NEEDED  # of the current node
+        self._repeats, self._again_ns = False, 0
         self._ignored = 0.0  # of its rows
         self._ignored_ns = 0
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
@@ -77,13 +83,13 @@ class BackwardNodes:
         self._release()
         try:
             torch = sys.modules["torch"]
-            if not _undisturbed(torch):
+            if not undisturbed(torch):
                 return
             with torch._C.DisableTorchFunction():
                 tensors = roots if isinstance(roots, (list, tuple)) else [roots]
                 # elsewhere the host only launches what a node computes
                 on_cpu = all(root.device.type == "cpu" for root in tensors)
-                nodes = _nodes(tensors, self._nodes_left) if on_cpu else None
+                nodes = nodes_of(tensors, self._nodes_left) if on_cpu else None
                 if nodes is None:
                     self._end()
                     return
@@ -94,10 +100,9 @@ class BackwardNodes:
                 whole: set[tuple[Any, int]] = set()
                 uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
                 for node in nodes:
-                    found = self._counted(node, whole)
-                    self._handles.append(
-                        node.register_prehook(self._mark(found, uses.get(node, NEEDED), before_loss.get(node, "")))
-                    )
+                    found, use = self._counted(node, whole), uses.get(node, NEEDED)
+                    mark = self._mark(found, use, before_loss.get(node, ""), again=self._again(node))
+                    self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
@@ -105,8 +110,8 @@ class BackwardNodes:
 
     def _keep_order(self, nodes: list[Any]) -> None:
         # custom functions of an older torch may have no number
-        if len(self._order) < len(nodes) <= ORDERED_MAX and all(hasattr(node, _NUMBER) for node in nodes):
-            names = [node.name() for node in sorted(nodes, key=lambda node: getattr(node, _NUMBER)())]
+        if len(self._order) < len(nodes) <= ORDERED_MAX and all(hasattr(node, SEQUENCE_NUMBER) for node in nodes):
+            names = [node.name() for node in sorted(nodes, key=lambda node: getattr(node, SEQUENCE_NUMBER)())]
             self._names = list(dict.fromkeys(names))
             letters = {name: chr(ord("A") + n) for n, name in enumerate(self._names)}
             self._order = "".join(letters[name] for name in names)
@@ -118,12 +123,12 @@ class BackwardNodes:
             self._passes += 1
             self._release()
 
-    def _mark(self, found: BackwardNodeClass, use: str, before_loss: str) -> Callable[[Any], None]:
+    def _mark(self, found: BackwardNodeClass, use: str, before_loss: str, *, again: bool) -> Callable[[Any], None]:
         if not before_loss:
-            return lambda gradients: self._begins(found, use)
+            return lambda gradients: self._begins(found, use, again=again)
 
         def begins(gradients: Any) -> None:
-            self._begins(found, use)
+            self._begins(found, use, again=again)
             try:
                 self._read_rows(gradients[0], before_loss)
             except Exception as error:
@@ -150,7 +155,7 @@ class BackwardNodes:
         if abs(share - self._of_loss) <= _ALIKE:  # else these are not the rows of the loss
             self._ignored = share
 
-    def _begins(self, following: BackwardNodeClass | None, use: str) -> None:
+    def _begins(self, following: BackwardNodeClass | None, use: str, *, again: bool = False) -> None:
         now = perf_counter_ns()
         self._ns += now - self._since
         if self._current is not None:
@@ -158,7 +163,8 @@ class BackwardNodes:
             self._each.setdefault(self._current["name"], []).append(now - self._since)
             self._use_ns[self._use] += now - self._since
             self._ignored_ns += round(self._ignored * (now - self._since))
-        self._ignored = 0.0
+            self._again_ns += (now - self._since) * self._repeats
+        self._ignored, self._repeats = 0.0, again
         self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
@@ -190,6 +196,7 @@ class BackwardNodes:
                 "partly_ns": self._use_ns[PARTLY],
                 "unneeded_ns": self._use_ns[UNNEEDED],
                 "ignored_ns": self._ignored_ns,
+                "again_ns": self._again_ns,
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
                 "order": self._order,
@@ -219,7 +226,7 @@ def _median(numbers: list[int]) -> int:
     return sorted(numbers)[len(numbers) // 2] if numbers else 0
 
 
-def _undisturbed(torch: Any) -> bool:
+def undisturbed(torch: Any) -> bool:
     """False where somebody would see the hooks: a profiler, a dispatch mode, a compiler of backward passes."""
     compiler = sys.modules.get("torch._dynamo.compiled_autograd")
     compiles = getattr(compiler, "compiled_autograd_enabled", False) or getattr(
@@ -228,13 +235,13 @@ def _undisturbed(torch: Any) -> bool:
     return not (is_observed(torch) or compiles)
 
 
-def _nodes(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:
+def nodes_of(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:
     """All nodes of the graph of these tensors but its leaves; None if it has more than `most`."""
     found = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
     seen = set(found)
     for node in found:  # grows
         for following, _ in node.next_functions:
-            if following is not None and following not in seen and following.name() != _LEAF:
+            if following is not None and following not in seen and following.name() != LEAF:
                 seen.add(following)
                 found.append(following)
         if len(found) > most:
@@ -255,7 +262,7 @@ def _uses(nodes: list[Any], updated: set[int]) -> dict[Any, str]:
         for following, _ in node.next_functions:
             if following is None:
                 continue
-            if following.name() != _LEAF:
+            if following.name() != LEAF:
                 before.setdefault(following, []).append(node)
             elif id(following.variable) in updated or not isinstance(following.variable, parameter):
                 todo.append(node)
@@ -282,7 +289,7 @@ def _before_loss(nodes: list[Any]) -> dict[Any, str]:
         layers = [node for node, _ in loss.next_functions if node is not None and node.name() == _SOFTMAX]
         for node in layers:  # grows
             found[node] = node.name()
-            after = [each for each, _ in node.next_functions if each is not None and each.name() != _LEAF]
+            after = [each for each, _ in node.next_functions if each is not None and each.name() != LEAF]
             layers += [each for each in after if each not in found and len(layers) < _BEFORE_LOSS_MAX]
     return found
 
@@ -290,13 +297,13 @@ def _before_loss(nodes: list[Any]) -> dict[Any, str]:
 def _gradient_elements(nodes: list[Any]) -> int | None:
     """Elements of all gradients that these nodes compute; None where torch does not say, as an older one of the job's own functions."""
     edges = [edge for node in nodes for edge in node.next_functions if edge[0] is not None]
-    if not all(node.name() == _LEAF or hasattr(node, "_input_metadata") for node, _ in edges):
+    if not all(node.name() == LEAF or hasattr(node, "_input_metadata") for node, _ in edges):
         return None
     return sum(_elements(node, place) for node, place in edges)
 
 
 def _elements(node: Any, place: int) -> int:
     """Elements of the tensor that a node has made as its output `place`. Raises where torch does not say: that is not nothing."""
-    if node.name() == _LEAF:
+    if node.name() == LEAF:
         return int(node.variable.numel())
     return prod(node._input_metadata[place].shape)

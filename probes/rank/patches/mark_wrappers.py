@@ -107,7 +107,7 @@ def mark_backward(torch: Any, recorder: Recorder) -> list[Any]:
                     buffer.words[PHASE] = now << PHASE_BITS | IN_BACKWARD
                     buffer.inside_backward = True
             elif recorder.active:
-                account = recorder.passes.backward_begin(args[0] if args else kwargs.get("tensors"))
+                account = recorder.passes.backward_begin(args[0] if args else kwargs.get("tensors"), args, kwargs)
         except Exception:
             count_error(recorder)
         try:

@@ -21,6 +21,7 @@ from ..layout import KIND_PART, KIND_PROFILED
 from ..side_files import BUDGET
 from ..signal_exceptions import reraise_signal_exception
 from . import sample_parts
+from .chunked_arrays import note_chunked_arrays
 from .sample_standins import Indices, StepList, StepTuple, install, walks_one_by_one
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ProfileSchedule:
 
     def __init__(self, folder: str, first_every_ns: int = FIRST_EVERY_NS) -> None:
         self.names = sample_parts.Names(folder)
+        self._folder = folder
         self._first_every_ns = first_every_ns
         self.started = 0
         self.self_ns = 0
@@ -63,6 +65,7 @@ class ProfileSchedule:
         """Returns a profile for the batch of these indices. `batched` False: the dataset makes a whole batch from one index."""
         if not self._began:
             self._began = now
+            note_chunked_arrays(self._folder, dataset)
         self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _INTERVAL_DIVISOR))
         self.started += 1
         return BatchProfile(self.names, dataset, index, self.started * _PLACE_STRIDE, batched)

@@ -113,6 +113,7 @@ SCENARIOS = (
         "CMP029",
         iterating("--of=parameters", "--outputs=4", "--batch=256", "--steps=600"),
         strength="just below",
+        also=("CPU006",),
     ),
     fault(
         "head-for-each-label",

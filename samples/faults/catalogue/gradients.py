@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samples.faults.catalogue.healthy import healthy
-from samples.faults.scenario import Job, Scenario, Untouched, fault
+from samples.faults.scenario import Job, Scenario, Untouched, fault, sound_twin
 
 perceptron = Job("faults/jobs/compute/perceptron.py")
 blanks = Job("faults/jobs/compute/blanks.py")
@@ -28,6 +28,7 @@ MANY = ("--batch=16", "--width=64", "--layers=150", "--steps=1500", "--optimizer
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
 COMPETING = ("--perceptrons", "--width=512", "--judge=512", "--steps=400")
 EXACTING = ("--judge=48", "--width=16", "--detached")
+TWO_LOSSES = ("--second-loss=apart", "--width=512", "--batch=64", "--steps=600")
 LENIENT = ("--judge=12", "--width=32", "--detached", "--steps=250")
 SCENARIOS = (
     seeded("optimizer-not-fused", "CMP014", perceptron(*LARGE, "--optimizer=AdamW"), fixed="--fused"),
@@ -169,6 +170,34 @@ SCENARIOS = (
     ),
     fault("discriminator-hardly-not-frozen", "CMP023", adversarial(*LENIENT), strength="just below"),
     healthy("healthy-generator-and-discriminator", adversarial("--detached", "--frozen")),
+    fault(
+        "backward-for-each-of-two-losses",
+        "CMP032",
+        adversarial(*TWO_LOSSES),
+        line="second.backward(retain_graph=True)",
+        says="add up the losses",
+        fixed="--second-loss=added",
+    ),
+    fault(
+        "backward-for-each-of-two-losses-that-share-little",
+        "CMP032",
+        adversarial(*TWO_LOSSES, "--hidden=1", "--between=2"),
+        line="second.backward(retain_graph=True)",
+        fixed="--second-loss=added",
+        strength="just above",
+    ),
+    fault(
+        "backward-for-each-of-two-losses-that-share-hardly-anything",
+        "CMP032",
+        adversarial(*TWO_LOSSES, "--hidden=1", "--between=12", "--steps=300"),
+        strength="just below",
+    ),
+    sound_twin(
+        "backward-for-each-of-two-losses-of-two-views",
+        "CMP032",
+        adversarial(*TWO_LOSSES, "--second-loss=of-another-view"),
+        note="gradients accumulate over two graphs, of which one is kept for nothing",
+    ),
     fault(
         "parameter-group-for-each-tensor",
         "CMP027",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE as REPEATED
+from rn50_advisor.rules.items.dat026_single_items_are_read_out_of_chunks_of_many import RULE as OF_CHUNKS
 from samples.faults.catalogue.feeding import promised
 from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
+CHUNKED = ("DAT026", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
+chunks = Job("faults/jobs/input/chunks.py")  # a small net on images of an HDF5 file, 16 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
 unpacked = Job("faults/jobs/input/unpacked.py")  # a small net on images that lie together in files, 16 per batch
 SCENARIOS = (
@@ -44,6 +47,32 @@ SCENARIOS = (
         also=(*REPEATING[1:], "CPU006"),
         note="each item unpacks an array of its own",
     ),
+    fault(
+        "chunk-unpacked-for-each-item",
+        CHUNKED[0],
+        chunks("--steps=150"),
+        line='self.file["images"][at]',
+        says="a chunk of 32 items unpacked for every item",
+        fixed=("--each=1", "--steps=1500"),
+    ),
+    fault(
+        "chunk-unpacked-for-each-item-by-a-worker",
+        CHUNKED[0],
+        chunks("--workers=1", "--each=16", "--steps=1200"),
+        line='self.file["images"][at]',
+        says="a chunk of 16 items unpacked for every item",
+        fixed=("--each=1", "--steps=1500"),
+    ),
+    fault(
+        "small-chunk-unpacked-for-each-item",
+        CHUNKED,
+        chunks("--each=8", "--steps=400"),
+        strength="just above",
+        noted=CHUNKED[:1],
+        remedy=Remedy(job=chunks("--each=1", "--steps=1000"), promise=promised(OF_CHUNKS)),
+        note="unpacking eight images takes a third of the step; a worker gains as much",
+    ),
+    sound_twin("images-in-chunks-of-their-own", CHUNKED[0], chunks("--each=1", "--steps=800"), also=CHUNKED[1:]),
     fault(
         "shard-read-for-each-item",
         REPEATING[0],

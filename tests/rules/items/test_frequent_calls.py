@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import rule_cases as jobs
+from input_rule_cases import in_a_call
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
@@ -51,6 +52,13 @@ def test_the_error_of_the_share_widens_the_gain() -> None:
     assert isinstance(exact, Finding) and isinstance(rough, Finding) and exact.saving and rough.saving
     assert rough.saving.speedup[0] < exact.saving.speedup[0] < rough.saving.speedup[1]
     assert exact.fixes[0].where is not None and exact.fixes[0].where.line == 9
+
+
+def test_where_workers_hold_the_cores_too_these_become_free() -> None:
+    waits, crowded = (judged(in_a_call("table", 0.4, 0.9, 0.02, 0.9, crowd=crowd, table=CALL)) for crowd in (0.0, 0.3))
+    assert isinstance(waits, Finding) and isinstance(crowded, Finding) and waits.saving and crowded.saving
+    assert crowded.saving.speedup[0] > waits.saving.speedup[0]
+    assert waits.saving.speedup[1] > 1 / 0.6, "with warm caches"
 
 
 def test_what_is_left_at_worst_counts() -> None:

@@ -25,10 +25,12 @@ def parse() -> argparse.Namespace:
     add("--frozen", action="store_true", help="the discriminator needs no gradients in the generator's pass")
     add(
         "--second-loss",
-        choices=("none", "too-early", "unused"),
+        choices=("none", "too-early", "unused", "apart", "added", "of-another-view"),
         default="none",
         help="of a classifier, without generator",
     )
+    add("--hidden", type=int, default=3, help="layers that both of the classifier's losses share")
+    add("--between", type=int, default=0, help="layers of this width before the second loss alone")
     return parser.parse_args()
 
 
@@ -98,8 +100,8 @@ def compete(options: argparse.Namespace) -> None:
 
 def classify(options: argparse.Namespace) -> None:
     width = options.width
-    model = nn.Sequential(*perceptron(width, width, width, width), nn.LeakyReLU(0.2))
-    heads = nn.ModuleList([nn.Linear(width, 10), nn.Linear(width, width)])
+    model = nn.Sequential(*perceptron(*[width] * (options.hidden + 1)), nn.LeakyReLU(0.2))
+    heads = nn.ModuleList([nn.Linear(width, 10), nn.Sequential(*perceptron(*[width] * (options.between + 2)))])
     optimizer = torch.optim.Adam([*model.parameters(), *heads.parameters()], lr=1e-3, fused=True)
     for rows, labels in batches(TensorDataset(torch.randn(5000, width), torch.randint(10, (5000,))), options):
         hidden = model(rows)
@@ -107,7 +109,14 @@ def classify(options: argparse.Namespace) -> None:
         if options.second_loss == "too-early":
             second.backward(retain_graph=True)
         optimizer.zero_grad()
+        if options.second_loss == "of-another-view":
+            second.backward(retain_graph=True)
+            hidden = model(rows + torch.randn_like(rows))
         loss = nn.functional.cross_entropy(heads[0](hidden), labels)
+        if options.second_loss == "apart":
+            second.backward(retain_graph=True)
+        elif options.second_loss == "added":
+            loss = loss + second
         loss.backward()
         optimizer.step()
     print(f"loss {loss.item():.3f}", flush=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rn50_advisor.advisor.model.recording import happened
+from rn50_advisor.advisor.model.recording import events_of, happened
 from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.documents.event_documents import OomKill, SampleMaking, StackProfile
+from rn50_advisor.probes.documents.event_documents import ChunkedArray, OomKill, SampleMaking, StackProfile
 
 BLUR = {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7}
 
@@ -27,6 +27,22 @@ def test_names_of_parts_reach_the_run_file_and_broken_ones_are_a_gap(tmp_path: P
     made = read_recording(tmp_path / "run")
     assert made.part_names == {77: BLUR} and not notes.facts
     assert [gap.scope for gap in made.gaps] == ["part:78"]
+
+
+def test_an_array_in_chunks_is_told_once(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    array = {"name": "images", "rows": 4096, "chunk": [32, 64, 64], "packed": True}
+    (rings / "chunked-77.json").write_text(json.dumps(array))
+    (rings / "chunked-78.json").write_text(json.dumps({"name": "images"}))
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    notes = Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None)
+    for _ in range(2):
+        notes.read()
+    writer.close()
+    made = read_recording(tmp_path / "run")
+    assert [event.data for event in events_of(made.events, ChunkedArray)] == [array]
+    assert [gap.scope for gap in made.gaps] == ["array:78"]
 
 
 def test_the_files_of_the_dead_are_read_and_go(tmp_path: Path) -> None:

@@ -396,6 +396,6 @@ def test_one_large_node_of_a_class_does_not_move_its_median(facts: Facts, monkey
 
 
 def test_without_numbers_of_the_nodes_all_else_is_known(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backward_nodes, "_NUMBER", "no_such_method")
+    monkeypatch.setattr(backward_nodes, "SEQUENCE_NUMBER", "no_such_method")
     assert "ExpBackward0" in timed(facts, sequence().exp().sum())
     assert order_of(facts) == [] and not facts.values.get("unpatched")

@@ -230,6 +230,7 @@ def test_one_backward_is_asked_and_its_step_is_not_buffered(tmp_path: Path, monk
     monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
     monkeypatch.setattr(recorder.passes.nodes, "turn", lambda step: False)
     monkeypatch.setattr(recorder.passes.unused, "turn", lambda step: False)
+    monkeypatch.setattr(recorder.passes.repeated, "turn", lambda step: False)
     for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
         recorder.schedule.refresh_facts()
         assert training.buffered() == (account.step < process_facts.AIDS_FROM_STEP)

@@ -7,7 +7,18 @@ from typing import Literal, TypedDict
 from .bounded_numbers import Whole
 
 CollectionWork = Literal[
-    "permutes", "copies", "grows", "shifts", "searches", "walks", "converts", "weighs", "excludes", "scans", "slices", "gathers"
+    "permutes",
+    "copies",
+    "grows",
+    "shifts",
+    "searches",
+    "walks",
+    "converts",
+    "weighs",
+    "excludes",
+    "scans",
+    "slices",
+    "gathers",
 ]
 ReadWhole = Literal["array", "dataset", "file"]
 

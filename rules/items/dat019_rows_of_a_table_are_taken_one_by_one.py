@@ -15,8 +15,8 @@ Fix: take the columns out of the table once, in `__init__`, as arrays or tensors
 whole batches can be indexed at once (DAT016).
 
 Estimate: this run's loader simulated with batches that lack the share of time spent inside the library, plus or minus
-its error; at worst a fifth of that time is left, at best warm caches also shorten the rest of the step,
-and if workers hold its cores, it gets these.
+its error; at worst a fifth of that time is left, at best warm caches also shorten the rest of the step, and if workers
+hold its cores, it gets these.
 
 False alarms: tables that are read from a file for each item are not counted. What an item computes with the library
 beside taking a row (calendar features, a rolling mean, a join) is counted; it can be done once before training, too.

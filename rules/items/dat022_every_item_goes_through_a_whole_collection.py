@@ -19,8 +19,7 @@ a slice or their indices.
 
 Estimate: this run's loader simulated with batches that lack the share of time spent in this call, plus or minus its
 error; at worst a fifth of that time is left, of a conversion a third, of rows taken by their indices five sixths, of a slice a
-seventh; at best warm caches also shorten the rest of the step,
-and if workers hold its cores, it gets these.
+seventh; at best warm caches also shorten the rest of the step, and if workers hold its cores, it gets these.
 
 False alarms: small collections do not take 30 % of an item. What the line does beside this call is counted, too. A list from which items
 are drawn has no other use in its function, and no weights. Rows are those of what the file shows to be an array; elements that are

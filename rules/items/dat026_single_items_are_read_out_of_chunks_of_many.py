@@ -25,6 +25,8 @@ little longer than that of one item. A line that takes a slice of several items 
 
 from __future__ import annotations
 
+import math
+
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
 from rn50_advisor.advisor.model.measures.input_measures import (
@@ -45,7 +47,8 @@ _ITEMS, _READ_S = (1.0, 2.0), (4e-6, 60e-6)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    array = max(a.chunked_arrays, key=lambda one: one["chunk"][0], default=None)
+    # of several the one whose chunks are largest: a chunk of labels may hold thousands, and is read once
+    array = max(a.chunked_arrays, key=lambda one: math.prod(one["chunk"]), default=None)
     items = array["chunk"][0] if array is not None else 0
     in_order = any(loader.training and loader.shuffle is False for loader in a.loaders)
     if array is None or items < 2 or in_order:

@@ -79,7 +79,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes.insert(0, _distribute(a))
     if restarting is not None:
         fixes.insert(0, _keep_workers(restarting))
-    work = _beside(a)
+    work = None if whose else _beside(a)
     if work is not None:
         fixes.insert(0, _reduce(work))
     return Finding(
@@ -106,7 +106,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _beside(a: Analysis) -> EvaluationWork | None:
-    """What evaluations do beside the model, if that is most of them."""
+    """What evaluations do beside the model, if that is most of them. Where one rank evaluates for all, dividing that comes first."""
     work = a.evaluation_work
     return work if work and work.samples >= _SAMPLES_MIN and work.share >= _BESIDE_SHARE_MIN else None
 

@@ -3,8 +3,8 @@
 What it does: finds lines of the training loop whose cost grows with a whole collection (a replay buffer, the names of all files,
 everything computed so far), though the step needs a few of its items.
 
-Fires when: the training thread computes ≥ 5 % of the step in lines that permute, copy, search, move, join or convert a whole
-collection.
+Fires when: the training thread computes ≥ 5 % of the step in lines that permute, copy, filter, search, move, join or convert a whole
+collection, read a file from its start to one line, or take the rows of an array one by one.
 
 Why it is slow: a permutation of a million indices of which 64 are used takes some 20 ms; a list moves all its items when the first
 is taken out; `torch.tensor` converts a list of arrays number by number, which took 50 times as long as joining them; joining new
@@ -13,10 +13,12 @@ values to all earlier ones copies these again in each step, so that steps become
 Evidence: a profile of the training thread's stacks, and in the code of its lines a call of this kind.
 
 Fix: by what the call does: draw the batch's indices alone, keep a list beside a dictionary or a deque, use `collections.deque` as a
-queue, a set or a dictionary for searching, and join once, after the loop.
+queue, a set or a dictionary for searching, join once, after the loop, seek to where a line begins, draw again instead of leaving items
+out first, take rows at once.
 
 Estimate: the step without this line. The share is uncertain by one and a half standard errors of the samples, and at worst a
-quarter of it remains, a third of a conversion; what grows may take twice as long later.
+quarter of it remains, a third of a conversion, a seventh of rows that a slice takes, five sixths of those taken by their indices; what
+grows may take twice as long later.
 
 False alarms: below 5 % of the step the rule stays silent, so that small collections are never reported. If the line does
 something else as well, that part of it remains. Data sets and evaluations have rules of their own.

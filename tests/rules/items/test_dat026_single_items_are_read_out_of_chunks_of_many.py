@@ -76,6 +76,13 @@ def test_a_loader_that_goes_in_order_uses_the_whole_chunk() -> None:
     assert isinstance(run_rule(RULES["DAT026"], replace(a, loaders=loaders), Config()), Clear)
 
 
+def test_of_several_arrays_the_one_with_the_largest_chunks_counts() -> None:
+    a, labels = dat026(items=1), ChunkedArray(name="labels", rows=4096, chunk=[1024], packed=False)
+    assert isinstance(
+        run_rule(RULES["DAT026"], replace(a, chunked_arrays=(*a.chunked_arrays, labels)), Config()), Clear
+    )
+
+
 def test_more_is_left_of_smaller_chunks() -> None:
     small, large = (found("DAT026", dat026(items=items)).saving for items in (5, 100))
     assert small is not None and large is not None and small.speedup[0] < large.speedup[0]

@@ -65,6 +65,12 @@ def test_the_gain_is_that_of_the_samples_and_of_the_lines_that_end_an_evaluation
     assert saving(hot_lines=(line,))[0] == pytest.approx(0.8 * 0.5)
 
 
+def test_an_evaluation_by_one_rank_is_divided_first() -> None:
+    a = lop003(beside=(1.0, 20))
+    alone = replace(a, model=replace(a.model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))
+    assert "distribute" in found("LOP003", alone).fixes[0].title
+
+
 def test_a_library_that_collects_outputs_is_told_to_reduce_them() -> None:
     a = lop003(beside=(1.0, 20))
     trainer = replace(a.evaluation_work, trainer={"file": SCRIPT, "line": 73})  # type: ignore[type-var]

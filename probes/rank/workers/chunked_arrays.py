@@ -59,9 +59,10 @@ def _arrays(value: Any) -> list[Any]:
     library, _, module = type(value).__module__.partition(".")
     name = type(value).__qualname__
     if library == "h5py" and name in ("File", "Group"):
-        return [
-            found for found in itertools.islice(value.values(), _MEMBERS_MAX) if type(found).__qualname__ == "Dataset"
-        ]
+        # a link into another file would open that, and lock it
+        here = (key for key in value if type(value.get(key, getlink=True)).__qualname__ == "HardLink")
+        members = (value[key] for key in itertools.islice(here, _MEMBERS_MAX))
+        return [found for found in members if type(found).__qualname__ == "Dataset"]
     is_array = (library, name) in (("h5py", "Dataset"), ("zarr", "Array")) and module.startswith(("_hl", "core"))
     return [value] if is_array else []
 

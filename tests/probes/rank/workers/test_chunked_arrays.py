@@ -49,6 +49,14 @@ def test_an_open_array_and_those_of_an_open_file(opened: Any, noted: Callable[[A
     assert noted(Items(dataset=Items(image=opened["images"]))) == [CHUNKED], "inside a Subset"
 
 
+def test_links_into_other_files_are_not_followed(tmp_path: Path, noted: Callable[[Any], list[dict[str, Any]]]) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other.create_dataset("images", data=np.zeros((64, 4), "i2"), chunks=(16, 4))
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file["images"] = h5py.ExternalLink("other.h5", "images")
+        assert noted(Items(file=file)) == []
+
+
 def test_an_array_of_zarr(tmp_path: Path, noted: Callable[[Any], list[dict[str, Any]]]) -> None:
     zarr = pytest.importorskip("zarr")
     path = str(tmp_path / "items.zarr")

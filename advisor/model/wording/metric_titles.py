@@ -5,6 +5,7 @@ from __future__ import annotations
 METRIC_TITLES: dict[str, str] = {
     "batch.collate_s": "collate_fn CPU time",
     "batch.fixed_share": "batch-independent compute",
+    "batch.samples": "batch size",
     "collectives.metrics_s": "collectives besides the gradient exchange",
     "collectives.model_s": "collectives of the model's own",
     "collectives.buffers_s": "buffer broadcasts",

@@ -226,7 +226,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "loader.repeated_*",
             "loader.table_*",
             "loader.collection_*",
-            "loader.chunked_*",
+            "loader.chunk*",
         ),
     ),
     Provider(

@@ -26,6 +26,7 @@ from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, proce
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
 from rn50_advisor.advisor.analysis.input.making_samples import (
     asking_line,
+    chunked_arrays,
     collecting_line,
     frequent_call,
     repeated_call,
@@ -86,10 +87,9 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_EPOCH_START_S,
     STEP_SAMPLES,
 )
-from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget, Capacity, StepTime
 from rn50_advisor.advisor.model.statistics import beyond_others, weighted_quantile
-from rn50_advisor.probes.documents.event_documents import ChunkedArray
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 _Site = TypeVar("_Site", EvaluationSite, SaveSite)
@@ -143,7 +143,7 @@ def analyse(recording: Recording) -> Analysis:
         repeated=repeated_call(recording, steady),
         table=frequent_call(recording, steady, "table"),
         chunked=frequent_call(recording, steady, "chunked"),
-        chunked_arrays=tuple(event.data for event in events_of(recording.events, ChunkedArray)),
+        chunked_arrays=chunked_arrays(recording),
         through=frequent_call(recording, steady, "collection"),
         holders=holders(recording, steady),
         hot_lines=run.hot_lines,

@@ -42,6 +42,16 @@ class Code:
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         return next((n for n in self.around(node) if isinstance(n, ast.ClassDef)), None)
 
+    def function_at(self, line: int) -> Function | None:
+        """The innermost function around a line."""
+        around = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        return max(around, key=lambda node: node.lineno, default=None)
+
     def calls(self) -> list[ast.Call]:
         return self._calls
 

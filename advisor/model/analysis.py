@@ -256,7 +256,7 @@ class Analysis:
     repeated: FrequentCall | None = None  # call that repeats the same work for each item
     table: FrequentCall | None = None  # library of tables from which items are taken row by row
     chunked: FrequentCall | None = None  # library of arrays in chunks of which items are parts
-    chunked_arrays: tuple[ChunkedArray, ...] = ()  # that data sets keep open
+    chunked_arrays: tuple[ChunkedArray, ...] = ()  # that data sets keep open, the largest chunks first
     through: FrequentCall | None = None  # call with which items go through a whole collection
     holders: tuple[Holder, ...] = ()  # threads that ran while a training thread waited for the interpreter
     hot_lines: tuple[HotLine, ...] = ()

@@ -17,9 +17,10 @@ which spares memory. If starting the workers of its loader takes 15 % of it or m
 the others wait, distribute them. If an evaluation's time is beside the model, reduce each batch's outputs to what the metrics need; for the
 Trainer of Hugging Face by `preprocess_logits_for_metrics`.
 
-Estimate: evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the
-workers saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the
-samples, and so it is where one evaluates for all; at worst half of the time that this spares is lost to uneven parts.
+Estimate: of what an evaluation does beside the model, 2 to 20 % are assumed to be left. Evaluating half as often halves it; at best a
+tenth of it remains and the caches stay warm. Keeping the workers saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate
+the same, each keeps an Nth of the samples, and so it is where one evaluates for all; at worst half of the time that this spares is lost
+to uneven parts.
 
 False alarms: a short trial run that evaluates once at its end.
 """
@@ -53,7 +54,7 @@ _SPARED_AT_WORST = 0.5
 _SITES_SHOWN = 3
 # Of stack samples in evaluations: the model is then the smaller part. Of eight, half are there give or take a sixth.
 _BESIDE_SHARE_MIN, _SAMPLES_MIN = 0.5, 8
-# Of what evaluations do beside the model, at best and at worst.
+# Of what evaluations do beside the model, at best and at worst: assumed, and not measured.
 _REDUCED_LEFT = (0.02, 0.2)
 _EVALUATION = "gap.evaluation"
 
@@ -79,7 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes.insert(0, _distribute(a))
     if restarting is not None:
         fixes.insert(0, _keep_workers(restarting))
-    work = None if whose else _beside(a)
+    work = None if whose or a.on_gpu else _beside(a)  # a host that waits for its GPU is beside the model, too
     if work is not None:
         fixes.insert(0, _reduce(work))
     return Finding(

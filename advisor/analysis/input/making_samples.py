@@ -13,6 +13,7 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.measures.input_measures import (
     LOADER_ASKING_SHARE,
+    LOADER_CHUNK_ITEMS,
     LOADER_CHUNKED_ERROR,
     LOADER_CHUNKED_SHARE,
     LOADER_COLLECTION_ERROR,
@@ -27,7 +28,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, events_of
-from rn50_advisor.probes.documents.event_documents import SampleMaking, StackProfile
+from rn50_advisor.probes.documents.event_documents import ChunkedArray, SampleMaking, StackProfile
 
 Frequent = Literal["repeats", "table", "collection", "chunked"]
 _FREQUENT: tuple[tuple[Frequent, JobMeasure, JobMeasure], ...] = (
@@ -57,6 +58,12 @@ class MakingSample:
 def making_sample_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Shares of stack samples that found a process waiting for a lock or a server, or in work that the user's line shows to be needless."""
     found = Measured()
+    if arrays := chunked_arrays(recording):
+        found[LOADER_CHUNK_ITEMS, JOB] = float(arrays[0]["chunk"][0])
+    else:
+        found.missing[LOADER_CHUNK_ITEMS, JOB] = (
+            "no data set kept an array in chunks open when its first items had been made"
+        )
     samples, waiting = _samples(recording, steady)
     whole = _weight(samples)
     if whole < _SAMPLES_MIN:
@@ -72,6 +79,12 @@ def making_sample_values(recording: Recording, steady: Mapping[int, RankSteps]) 
         found[share, JOB] = seen / whole
         found[error, JOB] = _share_error(seen, whole)
     return found
+
+
+def chunked_arrays(recording: Recording) -> tuple[ChunkedArray, ...]:
+    """The largest chunks first: a chunk of labels may hold thousands, and is read once."""
+    arrays = (event.data for event in events_of(recording.events, ChunkedArray))
+    return tuple(sorted(arrays, key=lambda array: -math.prod(array["chunk"])))
 
 
 def making_samples(recording: Recording, steady: Mapping[int, RankSteps]) -> Iterator[MakingSample]:

@@ -30,6 +30,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 _LOOPS = {"/transformers/": ("evaluation_loop", "prediction_loop"), "/loops/evaluation_loop.py": ("run", "advance")}
 _COLLECTING = "/transformers/trainer_pt_utils.py"
 _PHASE = "evaluation"
+_OTHER_WORK = (FETCH, "/torch/distributed/")  # loading, and waiting for other ranks
 _METRICS, _REDUCES = "compute_metrics", "preprocess_logits_for_metrics"
 
 
@@ -45,8 +46,8 @@ def evaluation_work(recording: Recording) -> EvaluationWork | None:
         stack = inner(frames)
         loop = next((n for n, frame in enumerate(stack) if _evaluates(frame, lines)), None)
         inside += count if labelled else 0
-        computes = in_forward(stack) or any(FETCH in frame["file"] for frame in stack)
-        if computes or (loop is None and not labelled):
+        elsewhere = in_forward(stack) or any(part in frame["file"] for frame in stack for part in _OTHER_WORK)
+        if elsewhere or (loop is None and not labelled):
             continue
         beside += count if labelled else 0
         below = stack[: len(stack) if loop is None else loop]

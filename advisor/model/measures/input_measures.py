@@ -43,6 +43,9 @@ LOADER_CHUNKED_SHARE = JobMeasure(
     "",
     "share of these stack samples that found one taking a part of an array in chunks (HDF5, zarr)",
 )
+LOADER_CHUNK_ITEMS = JobMeasure(
+    "loader.chunk_items", "items", "in a chunk of the array with the largest chunks that a data set keeps open"
+)
 LOADER_CHUNKED_ERROR = JobMeasure("loader.chunked_error", "", "standard error of that share")
 
 FETCH_WALL_S = RankMeasure("fetch.wall_s", "s", "making one batch, in one worker or in the training process")

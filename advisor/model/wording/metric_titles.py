@@ -109,6 +109,7 @@ METRIC_TITLES: dict[str, str] = {
     "layout.channels_first": "channels-first layout",
     "loader.asking_share": "stack samples waiting for a server",
     "loader.busy_share": "worker busy time",
+    "loader.chunk_items": "items in a chunk",
     "loader.chunked_share": "stack samples in arrays read in chunks",
     "loader.collection_share": "stack samples in a whole collection",
     "loader.foreseen": "loader worker forecast",

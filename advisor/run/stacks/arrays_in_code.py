@@ -13,7 +13,7 @@ _STEPS_MAX = 5  # names and calls followed
 _LISTS = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp, ast.GeneratorExp, ast.Tuple)
 _LISTING = frozenset({"dict", "list", "sorted", "tuple", "set", "zip", "glob", "listdir", "deque", "defaultdict", "split", "splitlines",
                       "tolist", "readlines", "chunk", "unbind", "OrderedDict"})  # fmt: skip
-_LIBRARIES = frozenset({"torch", "np", "numpy", "th", "jnp"})
+ARRAY_LIBRARIES = frozenset({"torch", "np", "numpy", "th", "jnp"})
 _OF_ANYTHING = frozenset(
     {"load", "meshgrid", "where", "nonzero", "split", "array_split", "chunk", "unbind"}
 )  # not always of one array
@@ -64,7 +64,7 @@ def _called(code: Code, call: ast.Call, steps: int) -> bool | None:
     name = last_name(call.func) or ""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     root = owner.value if isinstance(owner, ast.Attribute) and owner.attr == "random" else owner
-    if isinstance(root, ast.Name) and root.id in _LIBRARIES:
+    if isinstance(root, ast.Name) and root.id in ARRAY_LIBRARIES:
         unknown = name in _OF_ANYTHING or not name.islower()
         return None if unknown and not _is_numpys_load(call) else True
     if name in _LISTING:

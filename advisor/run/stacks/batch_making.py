@@ -163,9 +163,9 @@ def _table(frames: Sequence[Frame], user: Frame | None) -> str | None:
 def _chunked(frames: Sequence[Frame], user: Frame | None) -> str | None:
     """The library of whose array the user's line takes a single item, not a slice of several."""
     inside = _inside(frames, user) if user is not None else ()
-    if user is None or (inside and _SLICE.search(source_line(user.file, user.line))):
-        return None
-    return next((found[1] for frame in inside if (found := _CHUNKED_FILES.search(frame.file))), None)
+    library = next((found[1] for frame in inside if (found := _CHUNKED_FILES.search(frame.file))), None)
+    several = user is not None and library and _SLICE.search(source_line(user.file, user.line))
+    return None if several else library
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:

@@ -171,13 +171,3 @@ def _argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
 
 def _parts(target: ast.expr) -> list[ast.expr]:
     return list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else [target]
-
-
-def scope_at(code: Code, line: int) -> ast.AST:
-    """The innermost function around a line; the file if there is none."""
-    around = [
-        node
-        for node in ast.walk(code.tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    return max(around, key=lambda node: node.lineno, default=code.tree)

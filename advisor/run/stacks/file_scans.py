@@ -7,8 +7,10 @@ loop that calls `readline` so many times.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from rn50_advisor.advisor.edits.constant_values import values_bound
+from rn50_advisor.advisor.edits.origins import set_on_self
 from rn50_advisor.advisor.edits.syntax import Code, last_name
 
 _OPENING = ("open", "reader", "DictReader", "TextIOWrapper")  # also gzip.open; csv.reader of an open file
@@ -87,20 +89,12 @@ def _goes_on(body: Sequence[ast.stmt]) -> bool:
 
 
 def _is_open_file(code: Code, node: ast.expr) -> bool:
-    """True for a call that opens a file, and for what the file assigns such a call to, by `=` or `with`."""
+    """True for a call that opens a file, and for what such a call is assigned to, by `=` or `with`: a name, or an attribute of `self`."""
     if isinstance(node, ast.Call):
         return last_name(node.func) in _OPENING
-    name = last_name(node)
-    return name is not None and any(
-        isinstance(made, ast.Call) and last_name(made.func) in _OPENING for made in _made(code.tree, name)
-    )
-
-
-def _made(tree: ast.Module, name: str) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(last_name(at) == name for at in node.targets):
-            yield node.value
-        elif (
-            isinstance(node, ast.withitem) and node.optional_vars is not None and last_name(node.optional_vars) == name
-        ):
-            yield node.context_expr
+    values: list[ast.expr | None] = []
+    if isinstance(node, ast.Name):
+        values = values_bound(next(iter(code.functions_around(node)), code.tree), node.id)
+    elif isinstance(node, ast.Attribute) and (cls := code.class_around(node)) is not None:
+        values = set_on_self(cls, node.attr)
+    return any(isinstance(made, ast.Call) and last_name(made.func) in _OPENING for made in values)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rn50_advisor.advisor.edits.syntax import Code, dotted_name, last_name
-from rn50_advisor.advisor.run.stacks.conversions import COPYING, DRAWING, LIGHT, scope_at
+from rn50_advisor.advisor.run.stacks.arrays_in_code import ARRAY_LIBRARIES
+from rn50_advisor.advisor.run.stacks.conversions import COPYING, DRAWING, LIGHT
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
 
 _SETS, _LEFT = ("set", "frozenset"), "difference"
@@ -20,7 +21,6 @@ _KINDS = {ast.ListComp: "list comprehension", ast.SetComp: "set comprehension", 
 _OWN_FRAMES = ("<listcomp>", "<setcomp>", "<genexpr>", "<lambda>")  # before Python 3.12; then only the last two
 # Calls that go through all items of what they are given.
 _WHOLE = ("arange", "enumerate", "items", "keys", "list", "range", "set", "sorted", "tuple", "values", "zip")
-_LIBRARIES = ("torch", "np", "numpy")
 _ARRAYS_LEFT = ("setdiff1d", "delete", "flatnonzero")
 _PLACES = ("where", "nonzero", "argwhere")  # with the condition alone, where something is true
 _WRAPPING = ("list", "sorted", "tuple", "set", "array", "asarray", "tensor", "as_tensor", "LongTensor", "from_numpy", "tolist", "flatten",
@@ -61,7 +61,7 @@ def _name(node: ast.expr, lines: Sequence[ast.expr]) -> str:
 
 def _filters(code: Code, line: int) -> Iterator[ast.expr]:
     """Yields the expressions of the function around a line that may make a new collection of some items of another one."""
-    for node in ast.walk(scope_at(code, line)):
+    for node in ast.walk(code.function_at(line) or code.tree):
         if isinstance(node, ast.expr) and (
             _is_filtering(node) or _is_masked(node) or _is_of_library(node) or _may_be_difference(node)
         ):
@@ -93,7 +93,7 @@ def _is_of_library(node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner, name = node.func.value, node.func.attr
-    if isinstance(owner, ast.Name) and owner.id in _LIBRARIES:
+    if isinstance(owner, ast.Name) and owner.id in ARRAY_LIBRARIES:
         return name in _ARRAYS_LEFT or (name in _PLACES and len(node.args) == 1)
     return name == "nonzero" and isinstance(owner, ast.Compare)
 

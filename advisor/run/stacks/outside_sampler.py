@@ -20,7 +20,7 @@ from rn50_advisor.probes.documents.event_documents import StackProfile, StackSam
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _OUTSIDE = frozenset({"gap", "clip"})
-EVALUATION = "evaluation"
+_EVALUATION = "evaluation"
 _WORTH_SHARE = 0.05  # share of the step; a shorter gap needs no fix
 _LONG_NS = 100_000_000  # a gap this long is sampled regardless of its share
 _SHORT_STEP_NS = 700_000_000  # of which a profile of two seconds has several
@@ -70,7 +70,7 @@ class OutsideSampler:
                 self._take_profile(rank, asleep=asleep, makes=rank.pid in makers)
                 return
         for rank, at in here:
-            if rank.rank in due and (_outside(rank, at) or at.phase == EVALUATION):
+            if rank.rank in due and (_outside(rank, at) or at.phase == _EVALUATION):
                 self._sample(due.pop(rank.rank), at)
         self._hunt([rank for rank in due.values() if rank.outside_share >= _WORTH_SHARE])
 

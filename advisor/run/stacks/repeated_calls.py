@@ -67,13 +67,8 @@ def running_at(frame: Frame) -> Running | None:
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
         return None
-    around = [
-        node
-        for node in ast.walk(code.tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.lineno <= frame.line <= (node.end_lineno or 0)
-    ]
-    return Running(frame, code, max(around, key=lambda node: node.lineno)) if around else None
+    function = code.function_at(frame.line)
+    return Running(frame, code, function) if function is not None else None
 
 
 def called(running: Running, inner: str | None, names: re.Pattern[str] = OPENS) -> ast.Call | None:

@@ -9,15 +9,14 @@ import ast
 from collections.abc import Iterator
 
 from rn50_advisor.advisor.edits.syntax import Code, dotted_name, last_name
-from rn50_advisor.advisor.run.stacks.arrays_in_code import is_array
-from rn50_advisor.advisor.run.stacks.conversions import LIGHT, scope_at
+from rn50_advisor.advisor.run.stacks.arrays_in_code import ARRAY_LIBRARIES, is_array
+from rn50_advisor.advisor.run.stacks.conversions import LIGHT
 from rn50_advisor.probes.documents.code_places import CollectionCall
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
 
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp)
 # `torch.tensor` and the like are conversions, which take longer than the rows.
 _JOINING = ("array", "cat", "concat", "concatenate", "hstack", "stack", "vstack")
-_LIBRARIES = ("torch", "np", "numpy", "th", "jnp")
 _LISTING = ("list", "tuple")
 # What may be done to a row that can as well be done to all rows at once.
 _OF_ROW = ("astype", "clone", "contiguous", "copy", "cpu", "detach", "double", "float", "half", "int", "item", "long", "numpy", "reshape",
@@ -43,7 +42,7 @@ def gathered_rows(code: Code, frame: Frame, inner: str | None) -> CollectionCall
 
 def _joined(code: Code, line: int) -> Iterator[tuple[ast.ListComp | ast.GeneratorExp, ast.Call]]:
     """Yields each comprehension of the function around a line that is only made to be joined, there or under a name, with the join."""
-    for call in ast.walk(scope_at(code, line)):
+    for call in ast.walk(code.function_at(line) or code.tree):
         if not isinstance(call, ast.Call) or not _joins(call):
             continue
         given = call.args[0]
@@ -57,7 +56,7 @@ def _joined(code: Code, line: int) -> Iterator[tuple[ast.ListComp | ast.Generato
 
 def _joins(call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    of_library = isinstance(owner, ast.Name) and owner.id in _LIBRARIES
+    of_library = isinstance(owner, ast.Name) and owner.id in ARRAY_LIBRARIES
     return of_library and last_name(call.func) in _JOINING and bool(call.args)
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 
 from rn50_advisor.advisor.edits.names import stored, written_as
 from rn50_advisor.advisor.edits.syntax import dotted_name, last_name
+from rn50_advisor.advisor.run.stacks.arrays_in_code import ARRAY_LIBRARIES
 from rn50_advisor.advisor.run.stacks.repeated_calls import Running, call_by_user, running_at, values_of
 from rn50_advisor.probes.documents.code_places import WholeRead
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 READS = re.compile(r"_?(load|read)\w*$|fromfile$|genfromtxt$")
 _MAPS = ("mmap", "mmap_mode", "memory_map")  # arguments with which a call reads nothing yet
-_LIBRARIES = ("np", "numpy", "pd", "torch")
+_LIBRARIES = ARRAY_LIBRARIES | {"pd"}
 _MAPS_SECOND = ("np.load", "numpy.load")  # as the second argument
 _ROWS = ("iloc", "loc", "values")  # of a table, before the index
 _CONVERTING = (

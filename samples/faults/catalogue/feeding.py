@@ -133,7 +133,7 @@ SCENARIOS = (
         remedy=Remedy(
             job=reviews("--lines=400", "--wide=2048", "--seek", "--steps=600"), promise=promised(GONE_THROUGH)
         ),
-        note="a fifth of the step; workers gain as much",
+        note="either is right: a worker reads beside the step",
     ),
     sound_twin(
         "lines-found-by-their-offsets",

@@ -65,6 +65,11 @@ def test_the_gain_is_that_of_the_samples_and_of_the_lines_that_end_an_evaluation
     assert saving(hot_lines=(line,))[0] == pytest.approx(0.8 * 0.5)
 
 
+def test_a_host_that_waits_for_its_gpu_is_not_at_work_beside_the_model() -> None:
+    cuda = {"facts": {"0": {"cuda": {"devices": 1}}}}
+    assert "less often" in found("LOP003", lop003(beside=(1.0, 20), **cuda)).fixes[0].title
+
+
 def test_an_evaluation_by_one_rank_is_divided_first() -> None:
     a = lop003(beside=(1.0, 20))
     alone = replace(a, model=replace(a.model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))

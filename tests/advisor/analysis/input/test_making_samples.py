@@ -76,6 +76,18 @@ def test_the_share_of_samples_inside_a_table_and_its_line() -> None:
     assert found.table == FrequentCall("pandas", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
 
 
+def test_of_several_arrays_the_one_with_the_largest_chunks_counts() -> None:
+    arrays = [
+        {"name": "labels", "rows": 4096, "chunk": [1024], "packed": False},
+        {"name": "images", "rows": 4096, "chunk": [8, 64, 64], "packed": True},
+    ]
+    events = tuple(Event(FIRST_STEP_NS, "chunked_array", None, None, array) for array in arrays)
+    found = analyse(replace(recording({0: plan(60)}), events=events))
+    assert found.get("loader.chunk_items") == 8.0 and found.chunked_arrays[0]["name"] == "images"
+    none = looked([None] * 8)
+    assert none.get("loader.chunk_items") is None and "open" in none.missing["loader.chunk_items"]
+
+
 def test_the_share_of_samples_in_an_array_in_chunks_and_the_arrays() -> None:
     found = looked([None] * 8, chunked="h5py")
     assert (found.get("loader.chunked_share"), found.get("loader.table_share")) == (1.0, 0.0)

@@ -16,6 +16,7 @@ LOOP = {"function": "Trainer.evaluation_loop", "file": f"{PACKAGES}/transformers
 CONCAT = ("nested_concat", f"{PACKAGES}/transformers/trainer_pt_utils.py", 128)
 LINEAR = ("forward", f"{PACKAGES}/torch/nn/modules/linear.py", 130)
 FETCH = ("__next__", f"{PACKAGES}/torch/utils/data/dataloader.py", 700)
+GATHER = ("all_gather", f"{PACKAGES}/torch/distributed/distributed_c10d.py", 3900)
 MAIN = {"function": "main", "file": "/job/train.py", "line": 75}
 SCRIPT = "trainer = Trainer(model, args,\n    compute_metrics=compute_metrics{more})\ntrainer.train()\n"
 
@@ -34,7 +35,8 @@ def work(*events: Event, text: str = "", **more: Any) -> EvaluationWork | None:
 
 
 def test_outputs_that_a_trainer_collects_are_beside_the_model() -> None:
-    found = work(*[inside(CONCAT)] * 6, *[inside(LINEAR)] * 3, inside(FETCH), text=SCRIPT.format(more=""))
+    others = inside(LINEAR), inside(LINEAR), inside(FETCH), inside(GATHER)
+    found = work(*[inside(CONCAT)] * 6, *others, text=SCRIPT.format(more=""))
     assert found is not None and (found.samples, found.share) == (10, 0.6)
     assert (found.file, found.line) == (LOOP["file"], 3023) and found.leaf.startswith("nested_concat")
     assert found.trainer == {"file": "/job/train.py", "line": 1}

@@ -47,8 +47,14 @@ def test_reading_below_the_loop_is_its_time_too_and_what_follows_is_not(tmp_path
         pytest.param("f = open(path)\nfor _ in range(index):\n    f.readline()", 3, "f"),
         pytest.param("f = open(path)\nfor _ in range(index + 1):\n    line = next(f)", 2, "f"),
         pytest.param("with open(path) as f:\n    line = next(islice(f, index, None))", 2, "islice(f, ...)"),
+        pytest.param(
+            "class Rows:\n    def __init__(self):\n        self.f = open(path)\n    def __getitem__(self, i):\n"
+            "        for n, row in enumerate(self.f):\n            if n == i:\n                return row",
+            5,
+            "self.f",
+        ),
     ],
-    ids=["continue", "return", "less", "readline", "next", "islice"],
+    ids=["continue", "return", "less", "readline", "next", "islice", "kept"],
 )  # fmt: skip
 def test_each_way_to_go_on_to_a_line(tmp_path: Path, text: str, line: int, file: str) -> None:
     assert scans(tmp_path, text, line) == file
@@ -72,6 +78,11 @@ def test_each_way_to_go_on_to_a_line(tmp_path: Path, text: str, line: int, file:
         pytest.param("f = open(p)\nfor _ in range(3):\n    f.readline()", 3, id="three lines"),
         pytest.param("f = open(p)\nfor _ in range(n):\n    use(f.readline())", 3, id="lines that are used"),
         pytest.param("for _ in range(n):\n    gym.step()", 2, id="another loop"),
+        pytest.param(
+            "def a():\n    f = open(p)\ndef b(f):\n    for n, x in enumerate(f):\n        if n == i:\n            break",
+            4,
+            id="another function's file",
+        ),
         pytest.param("for x in islice(loader, n, None):\n    use(x)", 1, id="no file is sliced"),
     ],
 )

@@ -22,7 +22,6 @@ from .facts.unused_gradients import UnusedGradientWatch
 from .piled_hooks import HookCounts
 from .repeated_passes import RepeatedPassWatch
 from .steps.mark_costs import mark_ns
-from .steps.step_phases import BACKWARD, FORWARD, OPTIMIZER
 from .summed_facts import device_of
 from .training_thread import is_native
 
@@ -76,8 +75,8 @@ class PassMarks:
         if recorder.gpu is not None:
             recorder.gpu_mark("forward")
         if recorder.stamps.any and account.backwards:
-            since = account.wall[FORWARD] + account.wall[BACKWARD] + account.wall[OPTIMIZER]
-            self.read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
+            pass_ns = account.last_step_ns * account.step // account.backwards
+            self.read_stamps(account, account.step if account.backward_seen else account.step - 1, pass_ns)
         if recorder.schedule.asks_for_aids:
             recorder.schedule.asks_for_aids = False
             process_facts.count_aids(
@@ -94,10 +93,10 @@ class PassMarks:
         account.self_ns += perf_counter_ns() - began
         return account
 
-    def read_stamps(self, account: Account, step: int, step_ns: int) -> None:
+    def read_stamps(self, account: Account, step: int, pass_ns: int) -> None:
         recorder = self._recorder
         try:
-            recorder.stamps.read(account.ring, step, step_ns, recorder.facts.values.get("cuda") is not None)
+            recorder.stamps.read(account.ring, step, pass_ns, recorder.facts.values.get("cuda") is not None)
         except Exception:
             # a wrapper without DDP's logger (its Python reducer): phases are recorded without stamps
             recorder.stamps.any = False

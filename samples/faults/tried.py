@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import math
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from rn50_advisor.advisor.model.trials import MeasuredSpeedup, Tried
+from rn50_advisor.advisor.model.trials import MeasuredSpeedup
 from rn50_advisor.advisor.trials.blocks import BlockSchedule, settling_steps
 from rn50_advisor.advisor.trials.judgement import PairJudgement, judge
 from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, Turns, in_blocks, schedule_of
@@ -103,15 +104,20 @@ def try_scenario(scenario: Scenario, budget_s: float, tell_folder: Path) -> Row:
     for trial in tried.trials:
         click.echo(f"    {trial.rule} {trial.knob}: {trial.outcome} {trial.reason} {trial.measured}")
     took_s, best = time.monotonic() - began_s, tried.best
-    edited = _edited(job, fixed, tell_folder) if fixed else None
-    return Row(
-        scenario.name,
-        scenario.truth.roots,
-        best.rule if best else None,
-        _of(tried, scenario.truth.roots),
-        edited,
-        took_s,
-    )
+    right = next((trial for trial in tried.trials if trial.rule in scenario.truth.roots), None)
+    edited = _edited(job, as_advised(job, fixed, right.knob if right else ""), tell_folder) if fixed else None
+    measured = right.measured if right else None
+    return Row(scenario.name, scenario.truth.roots, best.rule if best else None, measured, edited, took_s)
+
+
+def as_advised(job: Job, fixed: Job, knob: str) -> Job:
+    """The job with the number of workers that the trial's `knob` has: the remedy may have another one. Else the remedy."""
+    call = ast.parse(knob, mode="eval").body if knob.startswith("DataLoader(") else None
+    asked = {word.arg: ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
+    if "num_workers" not in asked:
+        return fixed
+    persistent = asked["num_workers"] and asked.get("persistent_workers")
+    return job(f"--workers={asked['num_workers']}", *(["--persistent"] if persistent else []))
 
 
 def measured_against_itself(scenario: Scenario, budget_s: float, folder: Path) -> dict[str, PairJudgement | None]:
@@ -146,10 +152,6 @@ def measured_against_itself(scenario: Scenario, budget_s: float, folder: Path) -
     return found
 
 
-def _of(tried: Tried, rules: Sequence[str]) -> MeasuredSpeedup | None:
-    return next((trial.measured for trial in tried.trials if trial.rule in rules), None)
-
-
 def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
     base, after = (
         TrialSide(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name)
@@ -160,6 +162,7 @@ def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
         base.start(math.inf)
         for pairs in Turns()(base, after, time.monotonic() + _TRUTH_S):
             found = judge(pairs, comparisons=1).measured
+            click.echo(f"    edited, pair by pair: {' '.join(f'{math.exp(pair):.2f}' for pair in pairs)}")
     except (TrialFailed, OutOfTime) as error:
         click.echo(f"    edited: {error!r}")
     finally:

@@ -68,8 +68,11 @@ class DdpStamps:
         """Number of steps from `step` on until the next reading is due, at the end of the last one or in its backward."""
         return self._next_step + 2 - step if self.any else _NEVER
 
-    def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
-        """Called between a forward and the next one. Writes DDP's stamps of the previous iteration, which was part of `step`."""
+    def read(self, ring: Ring, step: int, pass_ns: int, on_cuda: bool) -> None:
+        """Called between a forward and the next one. Writes DDP's stamps of the previous iteration, which was part of `step`.
+
+        `pass_ns`: from one backward pass to the next. DDP counts those; ranks that wait for each other have the same.
+        """
         model = self._model() if self._model is not None else None
         if model is None:
             self.any = False  # the wrapper is gone: nothing to read until the next one is created
@@ -77,12 +80,12 @@ class DdpStamps:
         if step < self._next_step:
             return
         self._next_step = step + self._every
-        if not self._adapted and step >= _ALWAYS_STAMPED and step_ns > 0:
+        if not self._adapted and step >= _ALWAYS_STAMPED and pass_ns > 0:
             self._adapted = True
             if on_cuda or not _on_the_cpu(model):
                 self._every = _DDP_DEFAULT_RATE
             else:
-                self._every = _rate(step_ns)
+                self._every = _rate(pass_ns)
                 model._set_ddp_runtime_logging_sample_rate(self._every)
             if self._every > 1:  # DDP stamps multiples of the rate: read each stamp once, right afterwards
                 self._next_step = step + 1
@@ -152,9 +155,9 @@ def _describe_buffers(options: DdpFacts, buffers: dict[str, Any]) -> None:
     options["norm_buffers"], options["norm_buffer_bytes"] = len(norms), sum(norms)
 
 
-def _rate(step_ns: int) -> int:
+def _rate(pass_ns: int) -> int:
     """DDP's sampling rate: a power of two, so that ranks with slightly different step times stamp the same, comparable steps."""
-    return 1 << (-(-_CPU_INTERVAL_NS // step_ns) - 1).bit_length()
+    return 1 << (-(-_CPU_INTERVAL_NS // pass_ns) - 1).bit_length()
 
 
 def _sizes(text: Any) -> list[int]:

@@ -74,3 +74,20 @@ def test_what_was_tried_is_summed_up_and_written(tmp_path: Path, monkeypatch: py
     done = CliRunner().invoke(tried.main, ["--only", "in-process-one-rank", "--json", str(file)])
     assert done.exit_code == 0 and "1 of 1 right, 0 of 0 inside" in done.output
     assert json.loads(file.read_text())["verdict"] == "DAT003"
+
+
+@pytest.mark.parametrize(
+    ("knob", "arguments"),
+    [
+        (
+            "DataLoader(..., num_workers=2, persistent_workers=True)",
+            ("--slow", "--steps=50", "--workers=2", "--persistent"),
+        ),
+        ("DataLoader(..., num_workers=0)", ("--slow", "--steps=50", "--workers=0")),
+        ("DataLoader(..., persistent_workers=True)", FAST.arguments),
+        ("torch.set_num_threads(2)", FAST.arguments),
+        ("", FAST.arguments),
+    ],
+)
+def test_the_edited_file_has_as_many_workers_as_were_tried(knob: str, arguments: tuple[str, ...]) -> None:
+    assert tried.as_advised(SLOW, FAST, knob).arguments == arguments

@@ -210,6 +210,26 @@ def test_a_wrapper_without_stamps_costs_its_phases_nothing(tmp_path, monkeypatch
     assert not recorder.stamps.any and recorder.errors == 0 and recorder.active
 
 
+@pytest.mark.parametrize("fed", [True, False])
+@pytest.mark.parametrize("passes", [1, 4])
+def test_the_rate_is_that_of_whole_backward_passes_also_in_a_loop_without_a_loader(tmp_path, monkeypatch, fed, passes):
+    """Not of the forward alone, which is all that a new step has seen at its first backward pass."""
+    torch = pytest.importorskip("torch")
+    from rn50_advisor.probes.rank.recorder import Recorder
+
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    recorder = Recorder(torch, str(tmp_path))
+    recorder.stamps.any = True
+    asked = []
+    recorder.stamps.read = lambda ring, step, pass_ns, on_cuda: asked.append(pass_ns)
+    account = recorder.own_account()
+    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
+    account.step, account.backwards, account.last_step_ns = 20, 20 * passes, 12 * MS
+    account.backward_seen = not fed  # the second pass of a step, or the first
+    recorder.passes.backward_begin()
+    assert asked == [12 * MS // passes]
+
+
 def test_a_model_that_is_gone_holds_up_nothing_and_the_next_one_is_read_from_its_start():
     stamps, paper, model = DdpStamps(), Paper(), Model()
     stamps.register(model)

@@ -18,6 +18,7 @@ import click
 from rn50_advisor.advisor.model.trials import MeasuredSpeedup
 from rn50_advisor.advisor.trials.blocks import BlockSchedule, settling_steps
 from rn50_advisor.advisor.trials.judgement import PairJudgement, judge
+from rn50_advisor.advisor.trials.keeper import Keeper
 from rn50_advisor.advisor.trials.pairing import OutOfTime, TrialSide, Turns, in_blocks, schedule_of
 from rn50_advisor.advisor.trials.trial_job import Order, TrialFailed
 from rn50_advisor.advisor.trials.trying import Settings, Trying
@@ -34,10 +35,10 @@ USUAL = (
     "twelve-workers-at-once",
     "workers-restart",
     "workers-for-small-tensors",
-    "sync-batch-norm",
     "masks-sent-in-every-step",
     "too-many-threads",
     "package-that-takes-the-cores",
+    "garbage-collection",
     "anomaly-detection-left-on",
     "optimizer-not-fused",
     "momentum-becomes-denormal",
@@ -124,11 +125,11 @@ def measured_against_itself(scenario: Scenario, budget_s: float, folder: Path) -
     """The answers about a change without effect, switched in one job and by restarts; None: there was no time for one."""
     job = scenario.job
     assert isinstance(job, Job)
-    argv = command(job, folder)
+    argv, keeper = command(job, folder), Keeper()
 
     def side(name: str, schedule: BlockSchedule | None = None) -> TrialSide:
         live = {"variants": [[], [_NOTHING]], **asdict(schedule)} if schedule else None
-        return TrialSide(Order(argv, job.environment, {"changes": [], "live": live}), folder / name)
+        return TrialSide(Order(argv, job.environment, {"changes": [], "live": live}), folder / name, keeper)
 
     base, again = side("as-it-is"), side("again")
     found: dict[str, PairJudgement | None] = {"live": None, "restart": None}
@@ -149,12 +150,14 @@ def measured_against_itself(scenario: Scenario, budget_s: float, folder: Path) -
     finally:
         base.end()
         again.end()
+        keeper.close()
     return found
 
 
 def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
+    keeper = Keeper()
     base, after = (
-        TrialSide(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name)
+        TrialSide(Order(command(one, folder), one.environment, {"changes": [], "live": None}), folder / name, keeper)
         for one, name in ((job, "as-it-is"), (fixed, "edited"))
     )
     found = None
@@ -168,6 +171,7 @@ def _edited(job: Job, fixed: Job, folder: Path) -> MeasuredSpeedup | None:
     finally:
         base.end()
         after.end()
+        keeper.close()
     return found
 
 

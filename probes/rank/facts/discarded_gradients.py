@@ -192,7 +192,9 @@ class DiscardedGradientWatch:
                 if not each.kept:
                     continue
                 states = [self._state(each, n, kept) for n, kept in each.kept.items()]
-                if "used" in states:
+                if "replaced" in states:
+                    self._mixes_by_hand(each)
+                if "used" in states or "replaced" in states:
                     self._resolve(number, each, used=True)
                 elif all(state == "dropped" for state in states):
                     self._resolve(number, each, used=False)
@@ -207,7 +209,7 @@ class DiscardedGradientWatch:
         if gradient is None:
             return "dropped" if held is None else "used"
         if gradient is not held:
-            return "used"  # the job puts its own there
+            return "replaced"
         if gradient._version != kept.version and isinstance(kept.numbers, list) and any(kept.numbers):
             return "there" if any(state_of(torch, gradient)) else "dropped"
         return "there"
@@ -223,14 +225,17 @@ class DiscardedGradientWatch:
                 if gradient is None:
                     continue
                 if gradient is not held:
-                    updated.by_hand = True
+                    self._mixes_by_hand(updated)
                 elif gradient._version != kept.version and not scaled_alike(kept.numbers, state_of(torch, gradient)):
                     for each in self._passes:
                         each.unclear = True
-            if updated.by_hand:
-                for each in self._passes:
-                    each.unclear = True
         self._resolve(self._updated.index(updated), updated, used=True)
+
+    def _mixes_by_hand(self, updated: SteppedOptimizer) -> None:
+        """The job puts gradients of its own there, and may have made them of all that it got before."""
+        updated.by_hand = True
+        for each in self._passes:
+            each.unclear = True
 
     def _resolve(self, number: int, updated: SteppedOptimizer, *, used: bool) -> None:
         for each in updated.pending:

@@ -232,6 +232,19 @@ def surgery_in_place(job: Job, number: int) -> None:
     job.update(job.for_source)
 
 
+def clipped_by_sample(job: Job, number: int) -> None:
+    """The gradients of each sample are clipped and added up, as for differential privacy."""
+    total = [torch.zeros_like(p) for p in job.source.parameters()]
+    for _ in range(16):
+        job.for_source.zero_grad()
+        job.backward(job.source(torch.randn(1, 4)).square().mean())
+        for one, parameter in zip(total, job.source.parameters(), strict=True):
+            one += parameter.grad.clamp(-1, 1)
+    for one, parameter in zip(total, job.source.parameters(), strict=True):
+        parameter.grad = one / 16
+    job.update(job.for_source)
+
+
 def kept_elsewhere(job: Job, number: int) -> None:
     job.for_source.zero_grad()
     job.backward(job.source(torch.randn(8, 4)).square().mean())
@@ -283,7 +296,7 @@ def sparse(job: Job, number: int) -> None:
     "step",
     [
         accumulating, both_at_once, every_other_step, two_for_one_network, by_closure, sharpness_aware, surgery, surgery_in_place,
-        kept_elsewhere, skipped_by_a_scaler, scaled_and_clipped, in_hooks, sparse,
+        clipped_by_sample, kept_elsewhere, skipped_by_a_scaler, scaled_and_clipped, in_hooks, sparse,
     ],
 )  # fmt: skip
 def test_gradients_that_are_or_may_be_used_are_not_thrown_away(step: Callable[[Job, int], None]) -> None:

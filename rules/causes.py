@@ -211,6 +211,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP010",), MANY_CALLS, SLOWS_EACH_CALL),
         # one pass for all losses goes through each node once, of whatever kind it is
         Cause(("CMP032",), ("CMP017", "CMP024", "CMP026"), MOST_OF_IT),
+        # the row that is taken has a gradient as large as all rows, and their elementwise layers go with them
+        Cause(("CMP033",), ("CMP024", "CMP026"), MOST_OF_IT),
         # an emulated format slows all layers, and composed or recurrent ones most
         Cause(("CMP031",), ("CMP017", "CMP021", "CMP024", "CMP026", "CMP028", "CMP029", "CMP030")),
         # a fused optimizer is hardly faster with denormal numbers: 22 ms instead of 24, without them 1.0 instead of 3.2

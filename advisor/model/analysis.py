@@ -276,6 +276,7 @@ class Analysis:
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
     piled_hooks: tuple[HookPile, ...] = ()  # those that add most to a step first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
+    selecting_lines: tuple[HotLine, ...] = ()  # that take rows of what layers have computed, with the samples of these
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first

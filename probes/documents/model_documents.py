@@ -216,6 +216,7 @@ class _BackwardUse(TypedDict, total=False):
     partly_ns: Whole
     unneeded_ns: Whole
     ignored_ns: Whole
+    unselected_ns: Whole
     again_ns: Whole
     loss_rows: list[Whole]
     searched: Whole
@@ -229,6 +230,7 @@ class BackwardNodeTimes(_BackwardUse):
     `again_ns`: of nodes that an earlier pass of the step had gone through.
     `unneeded_ns`: of nodes that lead to no parameter of an optimizer. `partly_ns`: of others that also have a weight which is in none.
     `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
+    `unselected_ns`: computing, in layers that take each row by itself, rows that a later selection leaves out.
     `searched`: elements of gradients that anomaly detection searched for NaN.
     `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.
     """

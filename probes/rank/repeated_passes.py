@@ -11,8 +11,8 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .facts.backward_graph import OTHERS, read_graph
-from .facts.backward_nodes import LEAF, SEQUENCE_NUMBER, STEPS, nodes_of, undisturbed
+from .facts.backward_graph import LEAF, OTHERS, read_graph
+from .facts.backward_nodes import SEQUENCE_NUMBER, STEPS, nodes_of, undisturbed
 from .facts.backward_passes import calling_lines
 from .signal_exceptions import reraise_signal_exception
 

@@ -1,10 +1,11 @@
-"""The share of a backward pass that is spared without some of its gradients, from the work that autograd's graph shows."""
+"""What is spared without some gradients of a backward pass, from the work that autograd's graph shows, or from their time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.rules.compute.compute_cost import step_sparing
 
 # Time of one written element in multiplications of a matrix product, at least and at most. Of 26 backward passes (five DCGANs, four GANs of
 # perceptrons, two between pictures, two classifiers, two transformers) on one core with torch 2.14, the real share that was spared was
@@ -24,3 +25,22 @@ def spared_share(a: Analysis, products: Sequence[int], points: Sequence[int]) ->
     ]
     low, high = _BETWEEN_ON_GPU if a.on_gpu else _BETWEEN
     return low * min(shares), min(1.0, high * max(shares))
+
+
+def without_rows(
+    a: Analysis, seconds: Mapping[int, float], backward: tuple[float, float], forward: tuple[float, float]
+) -> tuple[float, float]:
+    """The step without rows that take so many seconds of each rank's backward pass, at best and at worst.
+
+    `backward`, `forward`: what is spared in these passes for each of the seconds, at best and at worst.
+    """
+
+    def without(*, hopeful: bool) -> float:
+        spared = {
+            (rank, phase): of[not hopeful] * each
+            for rank, each in seconds.items()
+            for phase, of in (("backward", backward), ("forward", forward))
+        }
+        return step_sparing(a, spared, hopeful=hopeful)
+
+    return without(hopeful=True), without(hopeful=False)

@@ -30,7 +30,8 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.step_measures import STEP_IGNORED_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of, step_sparing
+from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.layers.backward_work import without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LINE_SAMPLES_MIN = 5  # a cross entropy is short beside the layer before it
@@ -48,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not ignored:
         return NotMeasured(RULE.id, (STEP_IGNORED_S,))
     step, model = a.value(STEP_TIME_S), model_of(a)
-    best, worst = (_without(a, ignored, hopeful=hopeful) for hopeful in (True, False))
+    best, worst = without_rows(a, ignored, _OF_BACKWARD, _IN_FORWARD)
     lost = step - (best + worst) / 2
     level = severity(lost / step)
     if level is None or lost < t["ignored"] * step:
@@ -72,17 +73,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         saving=model.saving(best, worst, "the layers before the loss compute what it counts"),
     )
-
-
-def _without(a: Analysis, ignored: Mapping[int, float], *, hopeful: bool) -> float:
-    """The step without these positions."""
-    parts = {"backward": _OF_BACKWARD, "forward": _IN_FORWARD}
-    spared = {
-        (rank, phase): of[0 if hopeful else 1] * seconds
-        for rank, seconds in ignored.items()
-        for phase, of in parts.items()
-    }
-    return step_sparing(a, spared, hopeful=hopeful)
 
 
 def _evidence(a: Analysis, ignored: Mapping[int, float]) -> tuple[Evidence, ...]:

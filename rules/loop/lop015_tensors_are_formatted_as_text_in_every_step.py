@@ -1,14 +1,15 @@
 """Tensors formatted as text.
 
 What it does: finds lines of the job's code that turn tensors into text in the step: an f-string for a logger whose level drops it,
-`print(tensor)`, `str(tensor)`.
+`print(tensor)`, `str(tensor)`, `f"{tensor.tolist()}"`.
 
 Fires when: the training thread spends ≥ 5 % of the step formatting tensors.
 
 Why it is slow: torch formats a tensor element by element in Python: ten took 0.25 ms, 512 took 3 ms, and a million 0.5 ms, of which it
 shows a few. On a GPU it waits for the tensor and copies it first. An f-string is made before the logger decides that nobody reads it.
 
-Evidence: a profile of the training thread's stacks, with the functions of torch that format tensors, and the line that called them.
+Evidence: a profile of the training thread's stacks, with the functions of torch that format tensors, and the line that called them; or
+lines whose source makes text of a tensor's list or array.
 
 Fix: pass the tensor instead of its text (`logger.debug("norms: %s", norms)`), so that it is formatted only if the message is written; a
 number (`.item()`) or every hundredth step where it is.

@@ -38,7 +38,6 @@ USUAL = (
     "masks-sent-in-every-step",
     "too-many-threads",
     "package-that-takes-the-cores",
-    "garbage-collection",
     "anomaly-detection-left-on",
     "optimizer-not-fused",
     "momentum-becomes-denormal",
@@ -106,8 +105,8 @@ def try_scenario(scenario: Scenario, budget_s: float, tell_folder: Path) -> Row:
         click.echo(f"    {trial.rule} {trial.knob}: {trial.outcome} {trial.reason} {trial.measured}")
     took_s, best = time.monotonic() - began_s, tried.best
     right = next((trial for trial in tried.trials if trial.rule in scenario.truth.roots), None)
-    edited = _edited(job, as_advised(job, fixed, right.knob if right else ""), tell_folder) if fixed else None
     measured = right.measured if right else None
+    edited = _edited(job, as_advised(job, fixed, right.knob), tell_folder) if right and measured and fixed else None
     return Row(scenario.name, scenario.truth.roots, best.rule if best else None, measured, edited, took_s)
 
 

@@ -103,6 +103,11 @@ STEP_IGNORED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
 )
+STEP_UNSELECTED_S = RankMeasure(
+    "step.unselected_s",
+    "s",
+    "part of the backward pass on a CPU: layers that compute each row by itself, for rows that a later selection leaves out",
+)
 STEP_AGAIN_S = RankMeasure(
     "step.again_s",
     "s",

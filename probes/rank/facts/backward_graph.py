@@ -5,6 +5,7 @@ Only shapes are read, never saved tensors: unpacking these may call the job's ow
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NODES_MAX = 5_000  # 3 us each
+LEAF = "torch::autograd::AccumulateGrad"  # name of its node
 OTHERS = 1  # bit of the leaves that belong to no known optimizer
 # What a weight may pass through on its way into an operation.
 _VIEWS = frozenset(
@@ -24,6 +26,16 @@ _VIEWS = frozenset(
         "ReshapeAliasBackward0",
     )
 )
+
+
+# Operations that take parts of a tensor, and those that compute each row (the last dimension) of a tensor by itself.
+_SELECTIONS = ("SelectBackward", "SliceBackward", "IndexBackward", "IndexSelectBackward")
+_ROW_BY_ROW = re.compile(
+    "(Add|Addmm|Celu|Clone|Div|Elu|Gelu|Glu|Hardsigmoid|Hardswish|Hardtanh|LeakyRelu|Linear|LogSigmoid|LogSoftmax|Mish|Mm|Mul"
+    "|NativeDropout|NativeLayerNorm|Neg|Relu|ReshapeAlias|RmsNorm|Selu|Sigmoid|Silu|Slice|Softmax|Softplus|Sub|Tanh|Threshold|ToCopy"
+    "|UnsafeView|View)Backward0"
+)
+_SELECTED_MAX = 64  # nodes before one selection
 
 
 class PassWork(NamedTuple):
@@ -115,6 +127,37 @@ def read_graph(
     if len(starts) > 1:
         nodes.append(_Node(_joined(nodes), None, 0, (), ()))
     return BackwardGraph(nodes)
+
+
+def before_selections(nodes: list[Any]) -> dict[Any, float]:
+    """The nodes of layers that computed each row by itself, and of whose rows only some were used; with the share that was not.
+
+    Up to the first operation that mixes rows or joins two tensors.
+    """
+    found: dict[Any, float] = {}
+    for selection in nodes:
+        if not selection.name().startswith(_SELECTIONS):
+            continue
+        node, place = selection.next_functions[0]
+        unused = 1.0 - elements_made(selection, 0) / max(1, elements_made(node, place)) if node is not None else 0.0
+        for _ in range(_SELECTED_MAX):
+            if node is None or not _ROW_BY_ROW.fullmatch(node.name()):
+                break
+            found[node] = max(unused, found.get(node, 0.0))
+            before = [each for each, _ in node.next_functions if each is not None and not _is_weight(each)]
+            node = before[0] if len(before) == 1 else None
+    return found
+
+
+def elements_made(node: Any, place: int) -> int:
+    """Elements of the tensor that a node has made as its output `place`. Raises where torch does not say: that is not nothing."""
+    return int(node.variable.numel()) if node.name() == LEAF else prod(node._input_metadata[place].shape)
+
+
+def _is_weight(node: Any) -> bool:
+    """A leaf, or a view of one."""
+    after = [each for each, _ in node.next_functions if each is not None]
+    return node.name() == LEAF or (node.name() in _VIEWS and len(after) == 1 and after[0].name() == LEAF)
 
 
 def _joined(nodes: list[_Node]) -> int:

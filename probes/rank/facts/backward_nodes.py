@@ -3,19 +3,20 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much their passes
 write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers, or none, and
-by whether an earlier pass of the step went through the node. Of layers before a loss that ignores some targets a part of the gradients is
-read, which shows the rows computed for nothing. Under anomaly detection the elements of all gradients are counted, which it searches for
-NaN. Of the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
+by whether an earlier pass of the step went through the node. Of layers before a loss that ignores some targets, or before a selection of
+rows, a part of the gradients is read, which shows the rows computed for nothing. Under anomaly detection the elements of all gradients are
+counted, which it searches for NaN. Of the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks
+that repeat.
 """
 
 from __future__ import annotations
 
 import sys
-from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
+from .backward_graph import LEAF, before_selections, elements_made
 from .precision_facts import is_observed
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 24  # of those with most time
 ORDERED_MAX = 8_000  # nodes of a pass whose order is kept, a letter each
-IN_PLACE, LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
+IN_PLACE = "torch::autograd::CopySlices"
 SEQUENCE_NUMBER = "_sequence_nr"  # of a node, as the forward pass made them
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
 _LOSS, _SOFTMAX = "NllLossBackward0", "LogSoftmaxBackward0"
@@ -59,8 +60,8 @@ class BackwardNodes:
         self._current: BackwardNodeClass | None = None
         self._use = NEEDED  # of the current node
         self._repeats, self._again_ns = False, 0
-        self._ignored = 0.0  # of its rows
-        self._ignored_ns = 0
+        self._ignored = self._unselected = 0.0  # of its rows
+        self._ignored_ns = self._unselected_ns = 0
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
         self._searched: int | None = 0  # elements, for NaN; None if they cannot be counted
@@ -98,10 +99,15 @@ class BackwardNodes:
                     elements = _gradient_elements(nodes)
                     self._searched = None if elements is None or self._searched is None else self._searched + elements
                 whole: set[tuple[Any, int]] = set()
-                uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
+                uses, before_loss, selected = (
+                    _uses(nodes, self._updated()),
+                    _before_loss(nodes),
+                    before_selections(nodes),
+                )
                 for node in nodes:
                     found, use = self._counted(node, whole), uses.get(node, NEEDED)
-                    mark = self._mark(found, use, before_loss.get(node, ""), again=self._again(node))
+                    rows = before_loss.get(node, ""), selected.get(node, 0.0)
+                    mark = self._mark(found, use, rows, again=self._again(node))
                     self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
@@ -123,22 +129,24 @@ class BackwardNodes:
             self._passes += 1
             self._release()
 
-    def _mark(self, found: BackwardNodeClass, use: str, before_loss: str, *, again: bool) -> Callable[[Any], None]:
-        if not before_loss:
+    def _mark(
+        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], *, again: bool
+    ) -> Callable[[Any], None]:
+        if not any(rows):
             return lambda gradients: self._begins(found, use, again=again)
 
         def begins(gradients: Any) -> None:
             self._begins(found, use, again=again)
             try:
-                self._read_rows(gradients[0], before_loss)
+                self._read_rows(gradients[0], *rows)
             except Exception as error:
                 self._failed(error)
             self._since = perf_counter_ns()
 
         return begins
 
-    def _read_rows(self, gradient: Any, before_loss: str) -> None:
-        """Reads for how many rows this node computes nothing, if it computes the rows of a loss."""
+    def _read_rows(self, gradient: Any, before_loss: str, unselected: float) -> None:
+        """Reads for how many rows this node computes nothing, if it computes the rows of a loss, or of a later selection."""
         torch = sys.modules["torch"]
         if gradient is None or gradient.dim() < 2 or gradient.layout is not torch.strided:
             return
@@ -152,8 +160,10 @@ class BackwardNodes:
         if before_loss == _SOFTMAX:
             self._of_loss = share
             self._loss_rows = [self._loss_rows[0] + rows, self._loss_rows[1] + zeros]
-        if abs(share - self._of_loss) <= _ALIKE:  # else these are not the rows of the loss
+        if before_loss and abs(share - self._of_loss) <= _ALIKE:  # else these are not the rows of the loss
             self._ignored = share
+        else:
+            self._unselected = min(share, unselected)  # more than these depends on what the rows are
 
     def _begins(self, following: BackwardNodeClass | None, use: str, *, again: bool = False) -> None:
         now = perf_counter_ns()
@@ -163,8 +173,9 @@ class BackwardNodes:
             self._each.setdefault(self._current["name"], []).append(now - self._since)
             self._use_ns[self._use] += now - self._since
             self._ignored_ns += round(self._ignored * (now - self._since))
+            self._unselected_ns += round(self._unselected * (now - self._since))
             self._again_ns += (now - self._since) * self._repeats
-        self._ignored, self._repeats = 0.0, again
+        self._ignored, self._unselected, self._repeats = 0.0, 0.0, again
         self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
@@ -176,7 +187,7 @@ class BackwardNodes:
         found["count"] += 1
         if name.startswith(_PARTS):
             before, place = node.next_functions[0]
-            elements = _elements(node, 0) if name == IN_PLACE else _elements(before, place)
+            elements = elements_made(node, 0) if name == IN_PLACE else elements_made(before, place)
             found["written"] += elements
             # a chain of writes into one tensor counts once, at its first
             first = before is None or before.name() != IN_PLACE if name == IN_PLACE else (before, place) not in whole
@@ -196,6 +207,7 @@ class BackwardNodes:
                 "partly_ns": self._use_ns[PARTLY],
                 "unneeded_ns": self._use_ns[UNNEEDED],
                 "ignored_ns": self._ignored_ns,
+                "unselected_ns": self._unselected_ns,
                 "again_ns": self._again_ns,
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
@@ -299,11 +311,4 @@ def _gradient_elements(nodes: list[Any]) -> int | None:
     edges = [edge for node in nodes for edge in node.next_functions if edge[0] is not None]
     if not all(node.name() == LEAF or hasattr(node, "_input_metadata") for node, _ in edges):
         return None
-    return sum(_elements(node, place) for node, place in edges)
-
-
-def _elements(node: Any, place: int) -> int:
-    """Elements of the tensor that a node has made as its output `place`. Raises where torch does not say: that is not nothing."""
-    if node.name() == LEAF:
-        return int(node.variable.numel())
-    return prod(node._input_metadata[place].shape)
+    return sum(elements_made(node, place) for node, place in edges)

@@ -137,6 +137,22 @@ SCENARIOS = (
         note="which they are is known once all logits are computed",
     ),
     fault(
+        "logits-selected-afterwards",
+        "CMP033",
+        blanks("--logits=afterwards"),
+        line="logits, labels = logits[labels != IGNORED], labels[labels != IGNORED]",
+        fixed=("--logits=blanks", "--steps=400"),
+    ),
+    fault(
+        "logits-of-a-wide-model-selected-afterwards",
+        "CMP033",
+        blanks("--words=1500", "--width=160", "--layers=3", "--batch=24", "--steps=150", "--logits=afterwards"),
+        line="logits, labels = logits[labels != IGNORED], labels[labels != IGNORED]",
+        fixed=("--steps=200", "--logits=blanks"),
+        strength="just above",
+    ),
+    fault("few-logits-left-out", "CMP033", blanks("--blanks=0.92", "--logits=afterwards"), strength="just below"),
+    fault(
         "generated-pictures-not-detached",
         "CMP023",
         adversarial(),

@@ -1,7 +1,7 @@
 """Measures parts of the backward pass on CPUs that recorders timed node by node, and finds the user's lines that index.
 
 The parts are: what is written for parts of a tensor taken or set one by one, beyond writing it once; adding up the gradients of rows taken
-by a tensor of indices; positions whose targets the loss ignores. Nodes have no lines; stack samples and the source have.
+by a tensor of indices; positions whose targets the loss ignores; rows that a later selection leaves out. Nodes have no lines; stack samples and the source have.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_rows
+from rn50_advisor.advisor.analysis.stacks.source.selected_source import selecting_line
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, inner, line_of, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -22,6 +23,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_IGNORED_S,
     STEP_PARTS_S,
     STEP_ROWS_S,
+    STEP_UNSELECTED_S,
 )
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
@@ -47,16 +49,17 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
         timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
         if timed is None or not timed["ns"] or backward_s is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
-            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_ELEMENTARY_S, STEP_IGNORED_S):
+            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_ELEMENTARY_S, STEP_IGNORED_S, STEP_UNSELECTED_S):
                 found.missing[measure, rank] = f"no backward pass was timed node by node: {why}"
             continue
         found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
         found[STEP_ROWS_S, rank] = _of(timed, _ROWS) * backward_s
         found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
-        if "ignored_ns" in timed:
-            found[STEP_IGNORED_S, rank] = timed["ignored_ns"] / timed["ns"] * backward_s
-        else:
-            found.missing[STEP_IGNORED_S, rank] = "an older recorder did not see it"
+        for measure, key in ((STEP_IGNORED_S, "ignored_ns"), (STEP_UNSELECTED_S, "unselected_ns")):
+            if key in timed:
+                found[measure, rank] = timed[key] / timed["ns"] * backward_s  # type: ignore[literal-required]
+            else:
+                found.missing[measure, rank] = "an older recorder did not see it"
     return found
 
 
@@ -70,6 +73,24 @@ def indexed_lines(recording: Recording, kind: Indexing) -> tuple[HotLine, ...]:
     found = _part if kind == "parts" else _taken
     rows = ((found(row, recording.sources), count) for _, _, row, count in step_rows(recording))
     return longest(recording, ((line, "", count) for line, count in rows if line is not None))
+
+
+def selecting_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The lines that take rows of what a call has returned, over all ranks, by the samples of these calls, the longest first.
+
+    Empty where no recorder saw rows left out: nobody would ask for them.
+    """
+    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
+    if not any(nodes and nodes.get("unselected_ns") for nodes in timed):
+        return ()
+    calls = []
+    for _, _, row, count in step_rows(recording):
+        for file, line, function in _users(row):
+            found = selecting_line(recording.sources, file, line)
+            if found is not None:
+                calls.append(((file, found, function), "", count))
+                break
+    return longest(recording, calls)
 
 
 def _parts(timed: BackwardNodeTimes) -> float:

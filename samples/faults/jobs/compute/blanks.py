@@ -1,4 +1,5 @@
-"""Trains a small transformer to fill in blanks: logits of all positions or of the blanks alone, a sum or a loss for each position."""
+"""Trains a small transformer to fill in blanks: logits of all positions, of the blanks alone, or selected afterwards; a sum, or a loss for each
+position."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def parse() -> argparse.Namespace:
     add("--batch", type=int, default=16)
     add("--length", type=int, default=64)
     add("--blanks", type=float, default=0.15, help="share of the positions")
-    add("--logits", choices=("all", "blanks"), default="all")
+    add("--logits", choices=("all", "blanks", "afterwards"), default="all")
     add(
         "--hardest", type=int, default=0, help="positions of a batch that are trained on, those with the largest losses"
     )
@@ -52,7 +53,10 @@ def loss_of(net: Filler, ids: Tensor, labels: Tensor, options: argparse.Namespac
     hidden = net(ids)
     if options.logits == "blanks":
         hidden, labels = hidden[labels != IGNORED], labels[labels != IGNORED]
-    logits = net.logits(hidden).flatten(0, -2)
+    logits = net.logits(hidden)
+    if options.logits == "afterwards":
+        logits, labels = logits[labels != IGNORED], labels[labels != IGNORED]
+    logits = logits.flatten(0, -2)
     if options.hardest:
         each = cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="none")
         return each.topk(options.hardest).values.mean()

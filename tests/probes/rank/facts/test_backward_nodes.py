@@ -205,7 +205,7 @@ def test_sizes_that_torch_does_not_tell_are_not_nothing(facts: Facts, monkeypatc
     def unknown(node: Any, place: int) -> int:
         raise AttributeError("_input_metadata")
 
-    monkeypatch.setattr(backward_nodes, "_elements", unknown)
+    monkeypatch.setattr(backward_nodes, "elements_made", unknown)
     nodes, loss = BackwardNodes(facts, set), sequence()[:, 0].sum()
     nodes.turn(STEPS[0])
     nodes.backward_begins(loss)
@@ -335,7 +335,7 @@ def test_reading_a_gradient_makes_no_tensor_of_its_size(facts: Facts) -> None:
             return out
 
     with Sizes():
-        nodes._read_rows(gradient, "LogSoftmaxBackward0")
+        nodes._read_rows(gradient, "LogSoftmaxBackward0", 0.0)
     assert nodes._loss_rows == [50, 30] and 0 < max(made) <= 50
 
 
@@ -351,10 +351,74 @@ def test_rows_that_the_job_chooses_by_their_loss_are_computed_for_it(facts: Fact
     assert ignored(facts, losses.topk(4).values.mean()) == (0.0, [0, 0])
 
 
+def unselected(facts: Facts, loss: Any) -> float:
+    """Share of the time."""
+    timed(facts, loss)
+    found = facts.values["backward_nodes"]
+    return float(found["unselected_ns"] / found["ns"])
+
+
+@pytest.mark.parametrize("form", ["select", "slice", "index", "index_select", "mask"])
+def test_rows_that_a_selection_leaves_out_take_their_share_of_the_layers_before_it(facts: Facts, form: str) -> None:
+    net, few = Tagger(), torch.arange(4)
+    found = net(torch.randn(ROWS_OF_LOSS, 8))
+    forms = {
+        "select": lambda: found[-1],
+        "slice": lambda: found[:4],
+        "index": lambda: found[few],
+        "index_select": lambda: found.index_select(0, few),
+        "mask": lambda: found[torch.arange(ROWS_OF_LOSS) < 4],
+    }
+    share = unselected(facts, forms[form]().square().mean())
+    assert 0.05 < share < 0.975, "not of the layer that mixes rows"
+
+
+def both_parts(net: Any, x: Any) -> Any:
+    found = net(x)
+    return found[:4].mean() + found[4:].square().mean()
+
+
+def whole_elsewhere(net: Any, x: Any) -> Any:
+    found = net(x)
+    return found[:4].mean() + found.square().mean()
+
+
+def of_an_output(net: Any, x: Any) -> Any:
+    """The other columns of each row are computed for nothing, but with the same product."""
+    return net(x)[:, :4].mean()
+
+
+def after_layers_that_mix(net: Any, x: Any) -> Any:
+    return net(x).cumsum(0)[-1].mean()
+
+
+def recurrent(net: Any, x: Any) -> Any:
+    states, _ = torch.nn.LSTM(8, 8)(net.mix @ x)
+    return states[-1].mean()
+
+
+def rows_without_a_loss(net: Any, x: Any) -> Any:
+    """Which these are is known once all are computed."""
+    return torch.where(torch.arange(ROWS_OF_LOSS)[:, None] < 4, net(x), 0.0).mean()
+
+
+@pytest.mark.parametrize(
+    "loss", [both_parts, whole_elsewhere, of_an_output, after_layers_that_mix, recurrent, rows_without_a_loss]
+)
+def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> None:
+    assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) < 0.02
+
+
+def test_targets_that_are_ignored_are_not_left_out_a_second_time(facts: Facts) -> None:
+    found = Tagger()(torch.randn(ROWS_OF_LOSS, 8))[: ROWS_OF_LOSS - 1]
+    share, _ = ignored(facts, torch.nn.functional.cross_entropy(found, targets()[: ROWS_OF_LOSS - 1]))
+    assert share > 0.0 and facts.values["backward_nodes"]["unselected_ns"] == 0
+
+
 def test_a_gradient_that_cannot_be_read_ends_the_looks_and_not_the_job(
     facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: BackwardNodes, gradient: Any, before_loss: str) -> None:
+    def fails(self: BackwardNodes, gradient: Any, before_loss: str, unselected: float) -> None:
         raise RuntimeError("unreadable")
 
     monkeypatch.setattr(BackwardNodes, "_read_rows", fails)

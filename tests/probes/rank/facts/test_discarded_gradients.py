@@ -238,8 +238,7 @@ def clipped_by_sample(job: Job, number: int) -> None:
     for _ in range(16):
         job.for_source.zero_grad()
         job.backward(job.source(torch.randn(1, 4)).square().mean())
-        for one, parameter in zip(total, job.source.parameters(), strict=True):
-            one += parameter.grad.clamp(-1, 1)
+        total = [of + p.grad.clamp(-1, 1) for of, p in zip(total, job.source.parameters(), strict=True)]
     for one, parameter in zip(total, job.source.parameters(), strict=True):
         parameter.grad = one / 16
     job.update(job.for_source)

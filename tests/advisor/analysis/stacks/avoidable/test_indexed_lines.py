@@ -77,3 +77,31 @@ def test_positions_that_a_loss_ignores_have_their_share_of_the_pass() -> None:
 
 def test_an_older_recorder_did_not_look_for_them() -> None:
     assert "older" in dict(seen().reasons)["step.ignored_s", 0]
+
+
+SELECTING = """\
+class Net:
+    def forward(self, x):
+        h, _ = self.rnn(x)
+        return self.head(h)
+
+def train():
+    for x, y in loader:
+        out = net(x)
+        loss = criterion(out[:, -1], y)
+        loss.backward()
+"""
+
+
+def test_rows_that_a_selection_leaves_out_have_their_share_and_the_line_that_selects() -> None:
+    timed = {"passes": 3, "ns": 1000, "classes": [], "unselected_ns": 250}
+    call, head = ("train", SCRIPT, 8), ("Net.forward", SCRIPT, 4)
+    rows = looks(60, call, MODULE, head, MODULE), looks(9, ("train", SCRIPT, 9))
+    a = profiled(*rows, source=SELECTING, model=8, backward=10, facts={100: {"backward_nodes": timed}})
+    assert a.value("step.unselected_s", 0) == pytest.approx(0.25 * a.model.own[0]["backward"])
+    (line,) = a.selecting_lines
+    assert (line.line, line.function) == (9, "train")
+    none = profiled(
+        *rows, source=SELECTING, model=8, backward=10, facts={100: {"backward_nodes": {**timed, "unselected_ns": 0}}}
+    )
+    assert none.selecting_lines == (), "nobody asks for lines then"

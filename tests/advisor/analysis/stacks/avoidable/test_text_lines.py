@@ -15,8 +15,8 @@ WRAPPER = ("Optimizer.step.<locals>.wrapper", f"{LIBRARY}/torch/optim/optimizer.
 TRAIN = ("train", SCRIPT, 24)
 
 
-def seen(*rows: Any, **more: Any) -> Analysis:
-    return profiled(*rows, source="", model=24, backward=26, **more)
+def seen(*rows: Any, source: str = "", **more: Any) -> Analysis:
+    return profiled(*rows, source=source, model=24, backward=26, **more)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,28 @@ def test_lines_and_seconds_of_a_step(row: Any, places: list[tuple[str, int]]) ->
     found = [(line.file, line.line) for line in a.text_lines if line.samples]
     assert found == (places if row.get("awake") != 0 else [])
     assert round(1000 * a.value("step.text_s", 0), 1) == (26.0 if found else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "formats"),
+    [
+        ('log.debug(f"states: {h.tolist()}")', True),
+        ('log.debug("states: %s" % h.tolist())', True),
+        ('log.debug("states: {}".format(h.detach().numpy()))', True),
+        ("seen.append(json.dumps(h.tolist()))", True),
+        ('message = "at " + str([v.tolist() for v in h])', True),
+        ('log.debug("states: %s", h.tolist())', False),
+        ("seen.append(h.tolist())", False),
+        ('log.debug(f"step {step}")', False),
+        ("left = rest % h.tolist()", False),
+    ],
+)
+def test_a_list_that_becomes_text_leaves_no_frame_but_its_line(line: str, formats: bool) -> None:
+    a = seen(looks(80, ("train", SCRIPT, 30)), source="\n" * 29 + line + "\n")
+    assert [(found.file, found.line) for found in a.text_lines] == ([(SCRIPT, 30)] if formats else [])
+
+
+def test_work_below_such_a_line_is_no_text() -> None:
+    source = "\n" * 29 + 'print(f"{compute(h).tolist()}")\n'
+    below = looks(80, ("train", SCRIPT, 30), ("compute", f"{LIBRARY}/somewhere.py", 4))
+    assert seen(below, source=source).text_lines == ()

@@ -91,6 +91,7 @@ OWN_CODE = (
     "LOP015",
     "LOP016",
     "LOP017",
+    "LOP018",
 )
 EXCHANGE = ("COM001", "COM003", "COM010")
 SLOW_GPU = ("GPU001", "GPU002", "GPU005", "GPU009")
@@ -190,6 +191,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP016",), ("LOP004", "LOP009", "CMP017", "CMP026", "CMP028"), MOST_OF_IT),
         # a network that need not run is neither slow nor in need of the line's other changes
         Cause(("LOP017",), ("LOP004", "LOP008", "CMP017", "CMP026", "CMP028", "CMP030"), MOST_OF_IT),
+        # with a cache there is one position an iteration, of whatever operations
+        Cause(("LOP018",), ("LOP004", "CMP017", "CMP021", "CMP026", "CMP028", "CMP029", "CMP033"), MOST_OF_IT),
         # what is formatted says more than where
         Cause(("LOP015",), ("LOP002", "LOP004", "LOP007", "LOP009", "LOP012", "LOP013"), MOST_OF_IT),
     ),

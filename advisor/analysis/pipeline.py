@@ -44,6 +44,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines, selecting_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.prefix_lines import prefix_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_lines, independent_loops
 from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_lines, second_computations
 from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_lines, repeated_lines
@@ -171,6 +172,7 @@ def analyse(recording: Recording) -> Analysis:
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),
         selecting_lines=selecting_lines(recording),
+        prefix_lines=prefix_lines(recording),
         recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),
         evaluation_sites=_most_frequent(site for facts in rank_facts for site in facts.get("evaluation_sites", ())),

@@ -277,6 +277,7 @@ class Analysis:
     piled_hooks: tuple[HookPile, ...] = ()  # those that add most to a step first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     selecting_lines: tuple[HotLine, ...] = ()  # that take rows of what layers have computed, with the samples of these
+    prefix_lines: tuple[HotLine, ...] = ()  # that hand a model the whole sequence so far, in loops
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first

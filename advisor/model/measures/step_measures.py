@@ -73,6 +73,11 @@ STEP_REPEATED_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that give the same in every step",
 )
+STEP_PREFIX_S = RankMeasure(
+    "step.prefix_s",
+    "s",
+    "calls of a model in loops that hand it the whole sequence so far, and make it longer, in each iteration",
+)
 STEP_SECOND_S = RankMeasure(
     "step.second_s", "s", "outside the backward pass: lines that compute what an earlier line of the step has computed"
 )

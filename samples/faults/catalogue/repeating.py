@@ -13,6 +13,7 @@ CHUNKED = ("DAT026", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
 chunks = Job("faults/jobs/input/chunks.py")  # a small net on images of an HDF5 file, 16 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
+sampling = Job("faults/jobs/loop/sampling.py")  # a GRU trained by rewards for the sequences that it draws
 unpacked = Job("faults/jobs/input/unpacked.py")  # a small net on images that lie together in files, 16 per batch
 SCENARIOS = (
     fault(
@@ -139,5 +140,26 @@ SCENARIOS = (
         clips("--made=shifted", "--steps=400"),
         also=(*REPEATING[1:], "CPU006"),
         note="each clip needs a bank of its own",
+    ),
+    fault(
+        "drawn-words-gone-through-again",
+        "LOP018",
+        sampling(),
+        line="scores, _ = writer(ids)",
+        fixed=("--kept", "--steps=400"),
+    ),
+    fault(
+        "few-drawn-words-gone-through-again",
+        "LOP018",
+        sampling("--length=12", "--steps=400"),
+        strength="just above",
+        line="scores, _ = writer(ids)",
+        fixed=("--kept", "--steps=600"),
+    ),
+    fault(
+        "drawn-words-beside-a-large-critic",
+        "LOP018",
+        sampling("--length=6", "--hidden=6000", "--steps=150"),
+        strength="just below",
     ),
 )

@@ -1,7 +1,8 @@
 """Measures parts of the backward pass on CPUs that recorders timed node by node, and finds the user's lines that index.
 
 The parts are: what is written for parts of a tensor taken or set one by one, beyond writing it once; adding up the gradients of rows taken
-by a tensor of indices; positions whose targets the loss ignores; rows that a later selection leaves out. Nodes have no lines; stack samples and the source have.
+by a tensor of indices; positions whose targets the loss ignores; rows that a later selection leaves out. Nodes have no lines; stack samples
+and the source have.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 Indexing = Literal["parts", "rows"]
 
+_MODULES = "/torch/nn/modules/"
+_ROW_BY_ROW = ("/module.py", "/container.py", "/linear.py", "/activation.py", "/normalization.py", "/dropout.py")
 # Names of nodes, before `Backward0`.
 _ROWS = re.compile("Index")
 _ELEMENTARY = re.compile(
@@ -85,12 +88,23 @@ def selecting_lines(recording: Recording) -> tuple[HotLine, ...]:
         return ()
     calls = []
     for _, _, row, count in step_rows(recording):
+        if _mixes_rows(row):
+            continue
         for file, line, function in _users(row):
             found = selecting_line(recording.sources, file, line)
             if found is not None:
                 calls.append(((file, found, function), "", count))
                 break
     return longest(recording, calls)
+
+
+def _mixes_rows(row: SeenStack) -> bool:
+    """True in torch's layers that compute each row from others, too."""
+    modules = (frame for frame in row["frames"] if _MODULES in frame["file"])
+    return any(
+        not frame["file"].endswith(_ROW_BY_ROW) or frame["function"].startswith("MultiheadAttention.")
+        for frame in modules
+    )
 
 
 def _parts(timed: BackwardNodeTimes) -> float:

@@ -1,8 +1,8 @@
 """Finds lines that turn tensors into text in the step, and measures them by stack samples, wherever in the step they are.
 
 An f-string is made before the function that it is given to decides whether anybody reads it: `logger.debug(f"{norms}")`. Formatting
-ten elements took 0.25 ms, 512 elements 3 ms, and on a GPU it waits for the tensor and copies it first. What is made a list or an array for a
-text shows by the source alone: `f"{h.tolist()}"` leaves no frame.
+ten elements took 0.25 ms, 512 elements 3 ms, and on a GPU it waits for the tensor and copies it first. What is made a list or an array
+for a text shows by the source alone: `f"{h.tolist()}"` leaves no frame.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _formats_a_list(row: SeenStack, sources: Sequence[Source]) -> bool:
     return function is not None and _has_text_of_a_list(function, frame["line"])
 
 
-@functools.lru_cache(maxsize=1024)  # a live job is analysed each second, and its profiles have the same lines again and again
+@functools.lru_cache(
+    maxsize=1024
+)  # a live job is analysed each second, and its profiles have the same lines again and again
 def _has_text_of_a_list(function: ast.AST, line: int) -> bool:
     statement = statement_at(function, line)
     nodes = [] if statement is None else [node for each in computed(statement) for node in ast.walk(each)]

@@ -1,5 +1,4 @@
-"""Trains a small transformer to fill in blanks: logits of all positions, of the blanks alone, or selected afterwards; a sum, or a loss for each
-position."""
+"""Trains a small transformer to fill in blanks: logits of all positions or of the blanks alone, chosen before or afterwards."""
 
 from __future__ import annotations
 

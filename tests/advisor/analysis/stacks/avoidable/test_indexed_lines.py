@@ -101,6 +101,14 @@ def test_rows_that_a_selection_leaves_out_have_their_share_and_the_line_that_sel
     assert a.value("step.unselected_s", 0) == pytest.approx(0.25 * a.model.own[0]["backward"])
     (line,) = a.selecting_lines
     assert (line.line, line.function) == (9, "train")
+    recurrent = ("GRU.forward", "/env/site-packages/torch/nn/modules/rnn.py", 1400)
+    mixing = profiled(
+        *rows, looks(70, call, MODULE, ("Net.forward", SCRIPT, 3), MODULE, recurrent),
+        source=SELECTING, model=8, backward=10, facts={100: {"backward_nodes": timed}},
+    )  # fmt: skip
+    assert mixing.selecting_lines[0].samples < line.samples, (
+        "layers that mix rows are not what computes them for nothing"
+    )
     none = profiled(
         *rows, source=SELECTING, model=8, backward=10, facts={100: {"backward_nodes": {**timed, "unselected_ns": 0}}}
     )

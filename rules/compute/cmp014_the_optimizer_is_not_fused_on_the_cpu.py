@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.advisor.model.wording.quantities import duration, number
 from rn50_advisor.probes.documents.model_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
@@ -87,7 +87,7 @@ def _step_with(a: Analysis, share: float) -> float:
 
 def _size(optimizer: OptimizerFacts) -> str:
     tensors, elements = optimizer.get("parameters", 0), optimizer.get("elements", 0)
-    return f"{tensors} tensors" + (f", {elements / 1e6:.3g} million elements" if elements else "")
+    return f"{tensors} tensors" + (f", {number(elements)} elements" if elements else "")
 
 
 RULE = rule(

@@ -28,7 +28,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.advisor.model.wording.quantities import duration, number
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, layers_of, step_computing, trained_by
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 8.0,
                 "B",
                 _DOUBLE_BYTES,
-                f"for each of {elements / 1e6:.3g} million elements that are trained",
+                f"for each of {number(elements)} elements that are trained",
                 "explains",
             ),
             Evidence(

@@ -40,7 +40,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, TABLE_EMPTY_ROWS
-from rn50_advisor.advisor.model.wording.quantities import counted, duration, share
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, number, share
 from rn50_advisor.probes.documents.model_documents import TableFacts
 from rn50_advisor.rules.analysis_reading import model_of, taken_from
 from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
@@ -234,7 +234,7 @@ def _evidence(dense: _Dense, step_s: float, t: Thresholds) -> tuple[Evidence, ..
             "s",
             t["update"] * step_s,
             f"of a {duration(step_s)} step in {largest['optimizer']} for {'these tables' if several else 'this table'}, "
-            f"{share(min(1.0, part))} of its {largest['elements'] / 1e6:.3g} million elements",
+            f"{share(min(1.0, part))} of its {number(largest['elements'])} elements",
             "continues",
         ),
     )

@@ -121,7 +121,7 @@ def test_cmp019_names_the_table_and_what_it_was_seen_to_use() -> None:
     rows, optimizer = finding.evidence
     assert rows.value == pytest.approx(0.99) and "2,000 rows looked at in 5 steps" in rows.note
     assert "embed.weight, 1,000,000 x 16" in rows.note
-    assert optimizer.value == pytest.approx(0.5) and "100 % of its 16 million elements" in optimizer.note
+    assert optimizer.value == pytest.approx(0.5) and "100 % of its 16.0 M elements" in optimizer.note
 
 
 def test_cmp019_counts_several_tables_and_names_the_largest() -> None:

@@ -64,7 +64,7 @@ def _selected(node: ast.AST) -> ast.expr | None:
         index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
         return None if isinstance(index, ast.Constant) else node.value
     method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS
-    return node.func.value if method else None  # type: ignore[attr-defined, no-any-return]
+    return node.func.value if method else None  # type: ignore[attr-defined]
 
 
 def _base(node: ast.expr) -> ast.expr:

@@ -117,9 +117,12 @@ def test_what_is_shown_is_what_was_decided() -> None:
     assert barely.measured is not None and barely.measured.lo == 1.0 and barely.outcome == "undecided"
 
 
-def test_pairs_that_agree_by_chance_have_no_narrower_interval_than_one_percent() -> None:
-    found = judge([0.3] * 4).measured
-    assert found is not None and (found.lo, found.hi) == (1.33, 1.37)
+@pytest.mark.parametrize(("gain", "half"), [(0.0, 0.01), (0.05, 0.01), (0.3, 0.0375), (1.0, 0.065)])
+def test_pairs_that_agree_have_the_interval_of_what_processes_differ_by(gain: float, half: float) -> None:
+    """In proportion to what the change moves; one without effect, and by chance, at least one percent."""
+    found = judge([gain] * 4).measured
+    assert found is not None
+    assert (found.lo, found.hi) == pytest.approx((math.exp(gain - half), math.exp(gain + half)), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ _ELEMENTARY = re.compile(
     r"|norm|normalize|one_hot|permute|pow|reciprocal|relu|repeat|reshape|rsqrt|sigmoid|size|softmax|sort|sqrt|square|squeeze|std|sub|sum|t"
     r"|tanh|to|transpose|type(_as)?|unsqueeze|var|vector_norm|view"
 )
+_VIEW = re.compile(r"contiguous|detach|expand(_as)?|flatten|permute|reshape|size|squeeze|t|transpose|unsqueeze|view")
 _MULTIVARIATE, _DIAGONALS = "MultivariateNormal", frozenset(("diag", "diag_embed", "eye"))
 _DIVERGENCE, _LOSS = re.compile(r"\bKLDivLoss\b|\bkl_div\b"), re.compile(r"kl|criterion|loss", re.IGNORECASE)
 _TRANSFORMERS, _MAKE = "transformers", ("", "from_pretrained", "from_config")
@@ -38,14 +39,11 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """`lines`: all that belong to it. `first`: the first of them."""
+    """`lines`: all that belong to it. `first`: the first of them that computes, rather than change a shape."""
 
     form: ComposedForm
     lines: frozenset[int]
-
-    @property
-    def first(self) -> int:
-        return min(self.lines)
+    first: int
 
 
 def composed_at(sources: Sequence[Source], file: str, line: int) -> Composed | None:
@@ -91,7 +89,7 @@ def _smoothed(function: ast.AST) -> tuple[Composed, ...]:
         if names_in(node) & compared
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     )
-    return (Composed("smoothed targets", lines),) if lines else ()
+    return (Composed("smoothed targets", lines, min(lines)),) if lines else ()
 
 
 class _Reader(ast.NodeVisitor):
@@ -139,17 +137,19 @@ class _Reader(ast.NodeVisitor):
             return
         for form, matches in FORMS.items() if isinstance(node, ast.expr) else ():
             if matches(node):
-                self._add(form, {each.lineno for each in ast.walk(node) if isinstance(each, ast.expr)})
+                nodes = [each for each in ast.walk(node) if isinstance(each, ast.expr)]
+                computing = {each.lineno for each in nodes if _computes(each)}
+                self._add(form, {each.lineno for each in nodes}, computing)
                 return
         for child in ast.iter_child_nodes(node):
             self._search(child)
 
-    def _add(self, form: ComposedForm, lines: set[int]) -> None:
+    def _add(self, form: ComposedForm, lines: set[int], computing: set[int]) -> None:
         """A longer expression of the same form replaces what is a part of it; the lines of another form stay its own."""
         self.found = [each for each in self.found if each.form != form or not each.lines <= lines]
         own = lines.difference(*(each.lines for each in self.found))
         if own:
-            self.found.append(Composed(form, frozenset(own)))
+            self.found.append(Composed(form, frozenset(own), min(own & computing or own)))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if next(calls_in(value, *SORTS), None) and names_in(target) & self._whole:
@@ -217,6 +217,10 @@ def _read_whole(function: ast.AST) -> set[str]:
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and takes_first(node)
     )
     return {name for name, count in read.items() if count > begun[name]}
+
+
+def _computes(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) or (isinstance(node, ast.Call) and not _VIEW.fullmatch(name_of(node)))
 
 
 def _is_elementary(value: ast.expr) -> bool:

@@ -319,7 +319,14 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     _in_own_lines(repeated_values, "step.repeated_s"),
     Provider(
         lambda c, known: timed_backward_values(c.run.recording, c.run.steady),
-        named("step.parts_s", "step.rows_s", "step.elementary_s", "step.ignored_s", "step.unselected_s"),
+        named(
+            "step.parts_s",
+            "step.rows_s",
+            "step.elementary_s",
+            "step.ignored_s",
+            "step.unselected_s",
+            "step.parametrized_s",
+        ),
     ),
     Provider(lambda c, _: repeated_pass_values(c.run.recording, c.run.steady), named("step.again_s")),
     _in_own_lines(foreign_values, "step.foreign_s"),

@@ -108,6 +108,11 @@ STEP_IGNORED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
 )
+STEP_PARAMETRIZED_S = RankMeasure(
+    "step.parametrized_s",
+    "s",
+    "part of the backward pass on a CPU: computing the weights of parametrized layers (orthogonal, weight normalisation)",
+)
 STEP_UNSELECTED_S = RankMeasure(
     "step.unselected_s",
     "s",

@@ -22,6 +22,7 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_ELEMENTARY_S,
     STEP_IGNORED_S,
+    STEP_PARAMETRIZED_S,
     STEP_PARTS_S,
     STEP_ROWS_S,
     STEP_UNSELECTED_S,
@@ -37,10 +38,21 @@ _MODULES = "/torch/nn/modules/"
 _ROW_BY_ROW = ("/module.py", "/container.py", "/linear.py", "/activation.py", "/normalization.py", "/dropout.py")
 # Names of nodes, before `Backward0`.
 _ROWS = re.compile("Index")
+_PARAMETRIZING = re.compile("LinalgHouseholderProduct|LinalgMatrixExp|LinalgSolveEx|WeightNormInterface")
 _ELEMENTARY = re.compile(
     r"Abs|Add|Amax|Cdist|Cholesky|Clamp|DiagEmbed|Diagonal|Div|Erf|EuclideanDist|Exp|Expand|Gather|LinalgCholeskyEx|LinalgSolveTriangular"
     r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
     r"|Sum|Tanh|TriangularSolve|Tril|Var|VarMean|Where"
+)
+
+
+_MEASURES = (
+    STEP_PARTS_S,
+    STEP_ROWS_S,
+    STEP_ELEMENTARY_S,
+    STEP_IGNORED_S,
+    STEP_UNSELECTED_S,
+    STEP_PARAMETRIZED_S,
 )
 
 
@@ -52,11 +64,12 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
         timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
         if timed is None or not timed["ns"] or backward_s is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
-            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_ELEMENTARY_S, STEP_IGNORED_S, STEP_UNSELECTED_S):
+            for measure in _MEASURES:
                 found.missing[measure, rank] = f"no backward pass was timed node by node: {why}"
             continue
         found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
         found[STEP_ROWS_S, rank] = _of(timed, _ROWS) * backward_s
+        found[STEP_PARAMETRIZED_S, rank] = _of(timed, _PARAMETRIZING) * backward_s
         found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
         for measure, key in ((STEP_IGNORED_S, "ignored_ns"), (STEP_UNSELECTED_S, "unselected_ns")):
             if key in timed:

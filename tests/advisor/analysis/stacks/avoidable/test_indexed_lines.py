@@ -69,6 +69,11 @@ def test_the_loop_and_the_line_that_indexes() -> None:
     assert (rows.line, rows.samples) == (7, 20)
 
 
+def test_parametrizations_have_their_nodes() -> None:
+    a = seen(nodes=(node("LinalgMatrixExpBackward0", 400), node("MmBackward0", 500)))
+    assert a.value("step.parametrized_s", 0) == pytest.approx(0.4 * a.model.own[0]["backward"])
+
+
 def test_positions_that_a_loss_ignores_have_their_share_of_the_pass() -> None:
     timed = {"passes": 3, "ns": 1000, "classes": [], "ignored_ns": 250, "loss_rows": [40, 30]}
     a = seen(facts={100: {"backward_nodes": timed}})

@@ -16,7 +16,7 @@ how many cores are idle.
 
 Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need. If an import binds
 it, the finding names its line: give the cores back after it, or unset the variable. If the job's own code binds it
-(`os.sched_setaffinity`, `cpu_affinity` of psutil), the finding names that statement.
+(`os.sched_setaffinity`, `cpu_affinity` of psutil) or sets the variable, the finding names that statement.
 
 Estimate: at best the wait for a core disappears, at worst three quarters of it, because threads that run at the same
 time share caches and memory bandwidth. It never exceeds what the idle cores can take. (Two ranks bound to one of two
@@ -140,6 +140,9 @@ def _line(place: CodePlace) -> str:
 
 def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, ...]:
     unset = _binding_variables(a)
+    had_all = loss is not None and loss["before"] >= usable
+    if unset and a.binding_line is not None:
+        return (_without_binding(a.binding_line, unset, had_all=had_all),)
     anywhere = Fix(
         "remove the binding, or bind each rank to its own cores",
         (f"unset {unset}; " if unset else "")
@@ -151,7 +154,6 @@ def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, 
     if loss is None or not loss["module"] or not loss.get("file"):
         return (anywhere,)
     # a rank that had cores of its own before keeps these
-    had_all = loss["before"] >= usable
     back = f"{_ALL_CORES}" if had_all else "os.sched_setaffinity(0, before)"
     kept = "" if had_all else ", with before = os.sched_getaffinity(0) ahead of it"
     after_it = Fix(
@@ -162,6 +164,16 @@ def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, 
         call=_ALL_CORES if had_all else None,
     )
     return (after_it,) if loss["by_import"] else (anywhere, after_it)
+
+
+def _without_binding(line: CodePlace, unset: str, *, had_all: bool) -> Fix:
+    return Fix(
+        f"leave out {unset}",
+        "OpenMP binds the thread that loads it to one core, and whatever that thread starts, loader workers too, gets the same core",
+        Where(line["file"], line["line"]),
+        "one line",
+        call=_ALL_CORES if had_all else None,
+    )
 
 
 def _binding_variables(a: Analysis) -> str:

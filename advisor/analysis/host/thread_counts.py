@@ -1,7 +1,10 @@
-"""Counts the compute threads of ranks and those that wait for a core, and measures which threads of loader workers compute."""
+"""Counts the compute threads of ranks and those that wait for a core, measures which threads of loader workers compute, and finds the line
+that has OpenMP bind them to cores.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,12 +16,31 @@ from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.measures.host_measures import THREADS_INTRA_OP, THREADS_WAITING
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_HELPER_CORES, LOADER_HELPER_SHARE
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.recording import Table
+from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.documents.code_places import CodePlace
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
+_SETS_BINDING = re.compile(
+    r"^[^#]*(environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"'](OMP_PROC_BIND|OMP_PLACES|GOMP_CPU_AFFINITY|KMP_AFFINITY)[\"']\s*"
+    r"(\]\s*=[^=]|,)"
+)
 # Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
 _WORKER_CPU_MIN_S = 0.5
 _BATCHES_MIN = 3  # of a worker
+
+
+def binding_line(recording: Recording) -> CodePlace | None:
+    """The first line of the job's own code that sets a variable by which OpenMP binds threads: `os.environ["OMP_PROC_BIND"] = ...`."""
+    if not any(facts.get("binding_variables") for facts in recording.facts.values()):
+        return None
+    lines = (
+        (source.path, number, line)
+        for source in recording.sources
+        if not source.edited
+        for number, line in enumerate(source.text.splitlines(), 1)
+    )
+    found = next(((path, number) for path, number, line in lines if _SETS_BINDING.search(line)), None)
+    return None if found is None else {"file": found[0], "line": found[1]}
 
 
 def thread_values(window: Window) -> Measured:

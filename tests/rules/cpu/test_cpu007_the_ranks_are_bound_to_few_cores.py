@@ -99,6 +99,16 @@ def test_the_import_that_took_the_cores_is_named_and_they_are_given_back_after_i
     assert fix.change.endswith("; or unset OMP_PROC_BIND=close")
 
 
+def test_the_line_that_sets_a_variable_of_openmp_is_the_place() -> None:
+    line = {"file": "/job/train.py", "line": 2}
+    bound = cpu007(lost=LOST, about={"binding_variables": BINDING}, binding_line=line)
+    (fix,) = found("CPU007", bound).fixes
+    assert (fix.title, fix.where) == ("leave out OMP_PROC_BIND=close", Where("/job/train.py", 2))
+    assert isinstance(knob_of(fix), Knob), "the same can be tried"
+    unbound = cpu007(lost=LOST, about={"binding_variables": {"OMP_PROC_BIND": "false"}}, binding_line=line)
+    assert found("CPU007", unbound).fixes[0].title.startswith("restore")
+
+
 def test_a_rank_with_cores_of_its_own_gets_no_more_back_than_these() -> None:
     fix = found("CPU007", cpu007(lost={**LOST, "before": 4})).fixes[0]
     assert fix.call is None, "nobody else knows which ones"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from recordings import batches, plan, recording, series, steady_counter
+from rn50_advisor.advisor.analysis.host.thread_counts import binding_line
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Series
+from rn50_advisor.advisor.model.recording import Series, Source
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
+SCRIPT = "/job/train.py"
 LOADER = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
 
 
@@ -81,3 +84,22 @@ def test_searches_are_those_of_models_that_search_in_each_step(
 def test_without_ddp_nothing_was_looked_at() -> None:
     analysis = job({100: {}})
     assert not analysis.has("ddp.searched") and "DistributedDataParallel" in analysis.missing["ddp.searched"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('import os\nos.environ["OMP_PROC_BIND"] = "true"\nimport torch\n', 2),
+        ("os.environ.setdefault('GOMP_CPU_AFFINITY', '0')\n", 1),
+        ('os.putenv("KMP_AFFINITY", "compact")\n', 1),
+        ('# os.environ["OMP_PROC_BIND"] = "true"\n', None),
+        ('if os.environ["OMP_PROC_BIND"] == "true":\n    pass\n', None),
+        ('os.environ["OMP_NUM_THREADS"] = "1"\n', None),
+    ],
+)
+def test_the_line_that_has_openmp_bind_its_threads(text: str, line: int | None) -> None:
+    bound = recording(
+        {0: plan(9)}, facts={100: {"binding_variables": {"OMP_PROC_BIND": "true"}}}, sources=(Source(SCRIPT, "", text),)
+    )
+    assert binding_line(bound) == (None if line is None else {"file": SCRIPT, "line": line})
+    assert binding_line(replace(bound, facts={100: {}})) is None

@@ -16,7 +16,8 @@ use_cache=True)`, or `generate`, which does so by itself.
 Estimate: what was left of such loops, both forms in turns in one process; the share of the loop is uncertain by one and a half standard
 errors of the samples.
 
-False alarms: a loop that trains in each iteration is none, nor one that hands on the last position alone. Layers that look ahead
+False alarms: a loop that trains in each iteration is none, nor one that hands on the last position alone, nor one layer after another with
+what all before have made (dense networks), nor a memory that other calls fill. Layers that look ahead
 (bidirectional ones) have no such state; what a window of the last positions gives changes if it slides.
 """
 

@@ -141,9 +141,9 @@ def before_selections(nodes: list[Any]) -> dict[Any, float]:
         node, place = selection.next_functions[0]
         unused = 1.0 - elements_made(selection, 0) / max(1, elements_made(node, place)) if node is not None else 0.0
         for _ in range(_SELECTED_MAX):
-            if node is None or not _ROW_BY_ROW.fullmatch(node.name()):
-                break
-            found[node] = max(unused, found.get(node, 0.0))
+            if node is None or found.get(node, -1.0) >= unused or not _ROW_BY_ROW.fullmatch(node.name()):
+                break  # the parts of one tensor lead to the same nodes
+            found[node] = unused
             before = [each for each, _ in node.next_functions if each is not None and not _is_weight(each)]
             node = before[0] if len(before) == 1 else None
     return found

@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_PREFIX_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-_JOINS = ("cat", "concat", "concatenate", "hstack", "pad")
+_JOINS, _APPEND = ("cat", "concat", "concatenate", "hstack", "pad"), "append"
 _LOOPS = (ast.For, ast.While)
 
 
@@ -71,28 +71,37 @@ def _hands_on(function: ast.AST, line: int) -> bool:
     nodes = list(ast.walk(loop))
     if any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in nodes):
         return False
-    longer = _longer(nodes)
+    statements = [node for node in nodes if isinstance(node, (ast.Assign, ast.Expr))]
+    longer = _longer(statements, _made_from(statements, line), line)
+    counted = names_in(loop.target) if isinstance(loop, ast.For) else set()
     calls = [node for node in nodes if isinstance(node, ast.Call) and covers(node, line)]
-    own = [call for call in calls if name_of(call) not in (*_JOINS, "append", "extend")]
+    # one layer after another, each with what all before have made, is another network
+    own = [call for call in calls if name_of(call) not in (*_JOINS, _APPEND) and not names_in(call.func) & counted]
     given = (each for call in own for each in (*call.args, *(named.value for named in call.keywords)))
     return any(_has_whole(each, longer) for each in given)
 
 
-def _longer(nodes: Sequence[ast.AST]) -> set[str]:
-    """Names of what each round makes longer, and of what it assigns from all of them."""
+def _made_from(statements: Sequence[ast.Assign | ast.Expr], line: int) -> set[str]:
+    """Names of what a round computes from the call on the line."""
     found = set[str]()
-    for node in nodes:
+    for node in statements:
+        if isinstance(node, ast.Assign) and (covers(node, line) or names_in(node.value) & found):
+            found |= set[str]().union(*map(names_in, node.targets))
+    return found
+
+
+def _longer(statements: Sequence[ast.Assign | ast.Expr], made: Set[str], line: int) -> set[str]:
+    """Names of what each round makes longer by that, and of what it assigns from all of them."""
+    found, assigned = set[str](), list[tuple[str, ast.expr]]()
+    for node in statements:
+        by_call = covers(node, line) or bool(names_in(node.value) & made)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if name_of(node.value) in _JOINS and name in names_in(node.value):
+            assigned.append((name, node.value))
+            if by_call and name_of(node.value) in _JOINS and name in names_in(node.value):
                 found.add(name)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-            found |= names_in(node.func.value)
-    assigned = [
-        (node.targets[0].id, node.value)
-        for node in nodes
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    ]
+        elif by_call and isinstance(node.value, ast.Call) and name_of(node.value) == _APPEND:
+            found |= names_in(node.value.func)
     return found | {name for name, value in assigned if not isinstance(value, ast.Call) and _has_whole(value, found)}
 
 

@@ -66,9 +66,8 @@ def _formats_a_list(row: SeenStack, sources: Sequence[Source]) -> bool:
     return function is not None and _has_text_of_a_list(function, frame["line"])
 
 
-@functools.lru_cache(
-    maxsize=1024
-)  # a live job is analysed each second, and its profiles have the same lines again and again
+# Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
+@functools.lru_cache(maxsize=1024)
 def _has_text_of_a_list(function: ast.AST, line: int) -> bool:
     statement = statement_at(function, line)
     nodes = [] if statement is None else [node for each in computed(statement) for node in ast.walk(each)]

@@ -17,6 +17,11 @@ AGAIN = {
         "    ids = torch.cat((ids, s), dim=1)\n",
         3,
     ),
+    "in one line": ("for _ in range(n):\n    ids = torch.cat([ids, net(ids)[:, -1:].argmax(-1)], 1)\n", 2),
+    "by way of a name": (
+        "for _ in range(n):\n    s = net(ids)\n    last = s[:, -1:]\n    ids = torch.cat([ids, last], 1)\n",
+        2,
+    ),
     "a list": ("for _ in range(n):\n    s = model(torch.tensor([tokens]))\n    tokens.append(int(s.argmax()))\n", 2),
     "by name": ("for _ in range(n):\n    s = model(input_ids=ids).logits\n    ids = torch.cat([ids, s], 1)\n", 2),
     "attention to what is known": (
@@ -37,6 +42,12 @@ ONCE = {
     "no loop": ("s = net(ids)\nids = torch.cat([ids, s], 1)\n", 1),
     "something else grows": ("for x in data:\n    y = net(x)\n    out = torch.cat([out, y])\n", 2),
     "its device": ("for _ in range(n):\n    h = net(last.to(ids.device))\n    ids = torch.cat([ids, h], 1)\n", 2),
+    "a layer of a dense network": ("for layer in self.layers:\n    x = torch.cat([x, layer(x)], 1)\n", 2),
+    "its layers by number": ("for i in range(n):\n    y = self.layers[i](torch.cat(xs, 1))\n    xs.append(y)\n", 2),
+    "a memory of something else": (
+        "for x in parts:\n    y = net(x, memory)\n    memory = torch.cat([memory, encode(x)])\n",
+        2,
+    ),
     "what only joins": ("for x in data:\n    out = torch.cat([out, x])\n", 2),
     "made anew": ("for x in data:\n    y = torch.cat([x, x])\n    z = net(y)\n", 3),
 }

@@ -139,14 +139,20 @@ def before_selections(nodes: list[Any]) -> dict[Any, float]:
         if not selection.name().startswith(_SELECTIONS):
             continue
         node, place = selection.next_functions[0]
-        unused = 1.0 - elements_made(selection, 0) / max(1, elements_made(node, place)) if node is not None else 0.0
+        if not _by_row(node):
+            continue
+        unused = 1.0 - elements_made(selection, 0) / max(1, elements_made(node, place))
         for _ in range(_SELECTED_MAX):
-            if node is None or found.get(node, -1.0) >= unused or not _ROW_BY_ROW.fullmatch(node.name()):
+            if not _by_row(node) or found.get(node, -1.0) >= unused:
                 break  # the parts of one tensor lead to the same nodes
             found[node] = unused
             before = [each for each, _ in node.next_functions if each is not None and not _is_weight(each)]
             node = before[0] if len(before) == 1 else None
     return found
+
+
+def _by_row(node: Any) -> bool:
+    return node is not None and _ROW_BY_ROW.fullmatch(node.name()) is not None
 
 
 def elements_made(node: Any, place: int) -> int:

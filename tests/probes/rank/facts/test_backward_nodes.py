@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts import backward_nodes  # noqa: E402
+from rn50_advisor.probes.rank.facts import backward_graph, backward_nodes  # noqa: E402
 from rn50_advisor.probes.rank.facts.backward_nodes import NODES_MAX, STEPS, BackwardNodes  # noqa: E402
 from rn50_advisor.probes.rank.facts.process_facts import Facts  # noqa: E402
 
@@ -407,6 +407,20 @@ def rows_without_a_loss(net: Any, x: Any) -> Any:
 )
 def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> None:
     assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) < 0.02
+
+
+def test_many_selections_of_one_tensor_visit_its_layers_once(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    by_row = backward_graph._by_row
+
+    def counted(node: Any) -> bool:
+        seen.append("" if node is None else node.name())
+        return bool(by_row(node))
+
+    monkeypatch.setattr(backward_graph, "_by_row", counted)
+    found = Tagger()(torch.randn(ROWS_OF_LOSS, 8))
+    unselected(facts, sum(found[n].square().mean() for n in range(ROWS_OF_LOSS)))
+    assert len(seen) < 4 * ROWS_OF_LOSS
 
 
 def test_targets_that_are_ignored_are_not_left_out_a_second_time(facts: Facts) -> None:

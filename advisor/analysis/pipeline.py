@@ -23,7 +23,7 @@ from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.gpu.published_speeds import published_speed
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
-from rn50_advisor.advisor.analysis.host.thread_counts import binding_line
+from rn50_advisor.advisor.analysis.host.thread_counts import binding_lines
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
 from rn50_advisor.advisor.analysis.input.making_samples import (
     asking_line,
@@ -158,7 +158,7 @@ def analyse(recording: Recording) -> Analysis:
         part_lines=indexed_lines(recording, "parts"),
         row_lines=indexed_lines(recording, "rows"),
         recurrent_lines=recurrent_lines(recording),
-        binding_line=binding_line(recording),
+        binding_lines=binding_lines(recording),
         packing_lines=packing_lines(recording),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),

@@ -270,7 +270,8 @@ class Analysis:
     part_lines: tuple[HotLine, ...] = ()  # that take or set parts of tensors in a loop, by the samples of the loop
     row_lines: tuple[HotLine, ...] = ()  # that take rows of tensors by a tensor of indices, longest first
     recurrent_lines: tuple[HotLine, ...] = ()  # that call recurrent layers for one time step at a time, longest first
-    binding_line: CodePlace | None = None  # of the job's own code, that has OpenMP bind threads to cores
+    # of the job's own code, that set variables by which OpenMP binds threads to cores
+    binding_lines: Mapping[str, CodePlace] = field(default_factory=dict)
     packing_lines: tuple[tuple[str, int], ...] = ()  # file and line, that pack sequences for an LSTM on a CPU
     loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook

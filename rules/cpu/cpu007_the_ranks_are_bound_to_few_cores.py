@@ -139,10 +139,12 @@ def _line(place: CodePlace) -> str:
 
 
 def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, ...]:
-    unset = _binding_variables(a)
+    binding = _binding_variables(a)
+    unset = ", ".join(f"{name}={value}" for name, value in binding.items())
     had_all = loss is not None and loss["before"] >= usable
-    if unset and a.binding_line is not None:
-        return (_without_binding(a.binding_line, unset, had_all=had_all),)
+    own = next((name for name in binding if name in a.binding_lines), None)
+    if loss is not None and own is not None:  # nothing that the job sets has bound it before Python started
+        return (_without_binding(a.binding_lines[own], f"{own}={binding[own]}", had_all=had_all),)
     anywhere = Fix(
         "remove the binding, or bind each rank to its own cores",
         (f"unset {unset}; " if unset else "")
@@ -176,13 +178,13 @@ def _without_binding(line: CodePlace, unset: str, *, had_all: bool) -> Fix:
     )
 
 
-def _binding_variables(a: Analysis) -> str:
+def _binding_variables(a: Analysis) -> dict[str, str]:
     """OpenMP's variables that may bind the ranks, with their values."""
     found = {n: value for facts in a.rank_facts.values() for n, value in facts.get("binding_variables", {}).items()}
     binding = {name: value for name, value in found.items() if not _NO_BINDING & set(value.lower().split(","))}
     if "OMP_PROC_BIND" in found and "OMP_PROC_BIND" not in binding:
         binding.pop("OMP_PLACES", None)
-    return ", ".join(f"{name}={value}" for name, value in binding.items())
+    return binding
 
 
 RULE = rule(

@@ -1,5 +1,5 @@
-"""Counts the compute threads of ranks and those that wait for a core, measures which threads of loader workers compute, and finds the line
-that has OpenMP bind them to cores.
+"""Counts the compute threads of ranks and those that wait for a core, measures which threads of loader workers compute, and finds the lines
+that have OpenMP bind them to cores.
 """
 
 from __future__ import annotations
@@ -18,29 +18,26 @@ from rn50_advisor.advisor.model.measures.input_measures import LOADER_HELPER_COR
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.documents.code_places import CodePlace
+from rn50_advisor.probes.rank.facts.affinity_facts import BINDING_VARIABLES
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
 _SETS_BINDING = re.compile(
-    r"^[^#]*(environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"'](OMP_PROC_BIND|OMP_PLACES|GOMP_CPU_AFFINITY|KMP_AFFINITY)[\"']\s*"
-    r"(\]\s*=[^=]|,)"
+    rf"^[^#]*(?:environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"']({'|'.join(BINDING_VARIABLES)})[\"']\s*(?:\]\s*=[^=]|,)"
 )
 # Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
 _WORKER_CPU_MIN_S = 0.5
 _BATCHES_MIN = 3  # of a worker
 
 
-def binding_line(recording: Recording) -> CodePlace | None:
-    """The first line of the job's own code that sets a variable by which OpenMP binds threads: `os.environ["OMP_PROC_BIND"] = ...`."""
-    if not any(facts.get("binding_variables") for facts in recording.facts.values()):
-        return None
-    lines = (
-        (source.path, number, line)
-        for source in recording.sources
-        if not source.edited
-        for number, line in enumerate(source.text.splitlines(), 1)
-    )
-    found = next(((path, number) for path, number, line in lines if _SETS_BINDING.search(line)), None)
-    return None if found is None else {"file": found[0], "line": found[1]}
+def binding_lines(recording: Recording) -> dict[str, CodePlace]:
+    """The first line of the job's own code that sets each variable by which OpenMP binds threads: `os.environ["OMP_PROC_BIND"] = ...`."""
+    found: dict[str, CodePlace] = {}
+    if any(facts.get("binding_variables") for facts in recording.facts.values()):
+        for source in (source for source in recording.sources if not source.edited):
+            for number, line in enumerate(source.text.splitlines(), 1):
+                if match := _SETS_BINDING.search(line):
+                    found.setdefault(match[1], {"file": source.path, "line": number})
+    return found
 
 
 def thread_values(window: Window) -> Measured:

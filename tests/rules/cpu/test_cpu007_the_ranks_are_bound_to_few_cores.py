@@ -100,13 +100,18 @@ def test_the_import_that_took_the_cores_is_named_and_they_are_given_back_after_i
 
 
 def test_the_line_that_sets_a_variable_of_openmp_is_the_place() -> None:
-    line = {"file": "/job/train.py", "line": 2}
-    bound = cpu007(lost=LOST, about={"binding_variables": BINDING}, binding_line=line)
+    lines = {"OMP_PROC_BIND": {"file": "/job/train.py", "line": 2}}
+    bound = cpu007(lost=LOST, about={"binding_variables": BINDING}, binding_lines=lines)
     (fix,) = found("CPU007", bound).fixes
     assert (fix.title, fix.where) == ("leave out OMP_PROC_BIND=close", Where("/job/train.py", 2))
     assert isinstance(knob_of(fix), Knob), "the same can be tried"
-    unbound = cpu007(lost=LOST, about={"binding_variables": {"OMP_PROC_BIND": "false"}}, binding_line=line)
+    unbound = cpu007(lost=LOST, about={"binding_variables": {"OMP_PROC_BIND": "false"}}, binding_lines=lines)
     assert found("CPU007", unbound).fixes[0].title.startswith("restore")
+    other = {"KMP_AFFINITY": lines["OMP_PROC_BIND"]}
+    by_other = cpu007(lost=LOST, about={"binding_variables": BINDING}, binding_lines=other)
+    assert found("CPU007", by_other).fixes[0].title.startswith("restore"), "this line sets no variable that binds"
+    before = cpu007(about={"cpus_at_start": 1, "binding_variables": BINDING}, binding_lines=lines)
+    assert found("CPU007", before).fixes[0].where is None, "bound before the line ran"
 
 
 def test_a_rank_with_cores_of_its_own_gets_no_more_back_than_these() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recordings import batches, plan, recording, series, steady_counter
-from rn50_advisor.advisor.analysis.host.thread_counts import binding_line
+from rn50_advisor.advisor.analysis.host.thread_counts import binding_lines
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.recording import Series, Source
@@ -101,5 +101,5 @@ def test_the_line_that_has_openmp_bind_its_threads(text: str, line: int | None) 
     bound = recording(
         {0: plan(9)}, facts={100: {"binding_variables": {"OMP_PROC_BIND": "true"}}}, sources=(Source(SCRIPT, "", text),)
     )
-    assert binding_line(bound) == (None if line is None else {"file": SCRIPT, "line": line})
-    assert binding_line(replace(bound, facts={100: {}})) is None
+    assert [place["line"] for place in binding_lines(bound).values()] == ([] if line is None else [line])
+    assert binding_lines(replace(bound, facts={100: {}})) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch")  # the recorder's module looks for it
 
 from fact_paper import Paper
+from rn50_advisor.probes.rank.facts import work_facts
 from rn50_advisor.probes.rank.facts.work_facts import CHANGES_MAX, CONFIRMED, EVERY_NS, Work
 from rn50_advisor.probes.rank.layout import WORK_FIELDS
 from rn50_advisor.probes.rank.recorder import Recorder
@@ -90,10 +92,11 @@ def test_a_step_with_an_unobserved_fetch_is_not_sampled(tmp_path: Path, batches:
     assert recorder.work._sample[0] == sampled_step and recorder.errors == 0
 
 
-def test_expensive_samples_are_rare() -> None:
+def test_expensive_samples_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_facts, "perf_counter_ns", itertools.count(0, 2_000_000).__next__)
     work = Work(Paper())  # type: ignore[arg-type]
     assert work.sampled(1, 0)
-    slow = SimpleNamespace(param_groups=[{"params": [Parameter(1) for _ in range(200_000)]}])
+    slow = SimpleNamespace(param_groups=[{"params": [Parameter(1) for _ in range(20)]}])
     work.optimizer(slow)
     assert work._due_ns > work._cost_ns * 1000 > EVERY_NS
 

@@ -18,12 +18,9 @@ from rn50_advisor.advisor.model.measures.input_measures import LOADER_HELPER_COR
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.documents.code_places import CodePlace
-from rn50_advisor.probes.rank.facts.affinity_facts import BINDING_VARIABLES
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
-_SETS_BINDING = re.compile(
-    rf"^[^#]*(?:environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"']({'|'.join(BINDING_VARIABLES)})[\"']\s*(?:\]\s*=[^=]|,)"
-)
+_SETS_VARIABLE = re.compile(r"^[^#]*(?:environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"'](\w+)[\"']\s*(?:\]\s*=[^=]|,)")
 # Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
 _WORKER_CPU_MIN_S = 0.5
 _BATCHES_MIN = 3  # of a worker
@@ -31,11 +28,12 @@ _BATCHES_MIN = 3  # of a worker
 
 def binding_lines(recording: Recording) -> dict[str, CodePlace]:
     """The first line of the job's own code that sets each variable by which OpenMP binds threads: `os.environ["OMP_PROC_BIND"] = ...`."""
+    binding = {name for facts in recording.facts.values() for name in facts.get("binding_variables", ())}
     found: dict[str, CodePlace] = {}
-    if any(facts.get("binding_variables") for facts in recording.facts.values()):
+    if binding:
         for source in (source for source in recording.sources if not source.edited):
             for number, line in enumerate(source.text.splitlines(), 1):
-                if match := _SETS_BINDING.search(line):
+                if (match := _SETS_VARIABLE.search(line)) and match[1] in binding:
                     found.setdefault(match[1], {"file": source.path, "line": number})
     return found
 

@@ -98,8 +98,7 @@ def test_without_ddp_nothing_was_looked_at() -> None:
     ],
 )
 def test_the_line_that_has_openmp_bind_its_threads(text: str, line: int | None) -> None:
-    bound = recording(
-        {0: plan(9)}, facts={100: {"binding_variables": {"OMP_PROC_BIND": "true"}}}, sources=(Source(SCRIPT, "", text),)
-    )
+    set_ones = {"OMP_PROC_BIND": "true", "GOMP_CPU_AFFINITY": "0", "KMP_AFFINITY": "compact"}
+    bound = recording({0: plan(9)}, facts={100: {"binding_variables": set_ones}}, sources=(Source(SCRIPT, "", text),))
     assert [place["line"] for place in binding_lines(bound).values()] == ([] if line is None else [line])
     assert binding_lines(replace(bound, facts={100: {}})) == {}

@@ -20,7 +20,9 @@ from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.documents.code_places import CodePlace
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
-_SETS_VARIABLE = re.compile(r"^[^#]*(?:environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"'](\w+)[\"']\s*(?:\]\s*=[^=]|,)")
+_SETS_VARIABLE = re.compile(
+    r"^[^#]*(?:environ\s*\[|environ\.setdefault\(|putenv\()\s*[\"'](\w+)[\"']\s*(?:\]\s*=[^=]|,)"
+)
 # Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
 _WORKER_CPU_MIN_S = 0.5
 _BATCHES_MIN = 3  # of a worker

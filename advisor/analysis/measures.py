@@ -326,6 +326,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "step.ignored_s",
             "step.unselected_s",
             "step.parametrized_s",
+            "step.weight_computations",
         ),
     ),
     Provider(lambda c, _: repeated_pass_values(c.run.recording, c.run.steady), named("step.again_s")),

@@ -15,10 +15,10 @@ Fix: compute it once before the loop and pass it in. For weights, `with torch.nn
 
 Estimate: the forward pass without these lines, and what layers take in the backward pass: 1.8 to 3.2 times as long, and 1 to 5.6 times for
 parametrized weights, as one computation saved for each second of the forward pass, both ways in turns in one process. At worst two
-iterations become one. Where backward passes were timed node by node, what the nodes of parametrizations (matrix exponential, Householder
-products, solving, weight normalisation) take is saved there but for one iteration.
+iterations become one. Where backward passes were timed node by node, so were the nodes of parametrizations (matrix exponential, Householder
+products, solving, weight normalisation), and their number per weight is that of the iterations: all of them but one are saved.
 
-False alarms: below 6 % of the step. The number of iterations is not known: of two, half of the time is saved, and
+False alarms: below 6 % of the step. Of expressions the number of iterations is not known: of two, half of the time is saved, and
 where a loop goes round only once there is nothing to save. What the source does not
 decide (a layer of another library, dropout, batch normalisation) counts as different each time. On a GPU the host's samples do not show
 kernels, and the rule is silent.
@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_PARAMETRIZED_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_PARAMETRIZED_S, STEP_TIME_S, STEP_WEIGHT_COMPUTATIONS
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
@@ -43,8 +43,7 @@ _SAVED = (1.0, 0.5)  # at best nearly all of many iterations, at worst one of tw
 # keys of an attention, width 96 and 256, 20 and 60 words, 12 and 40 iterations: 1.85 to 3.13. Weight normalisation, width 64 to 256,
 # batches of 8 and 64, 48 iterations: 1.0 to 5.55. Tensor expressions of what needs no gradient have no backward pass.
 _OF_LAYERS, _OF_WEIGHTS, _OF_EXPRESSIONS = (3.2, 1.8), (5.6, 1.0), (1.0, 0.0)
-# Of the nodes of parametrizations in the backward pass, where these were timed: all iterations but one.
-_OF_TIMED = (1.05, 0.85)
+_OF_TIMED = (1.05, 0.85)  # of the nodes of parametrizations in the backward pass, where these were timed: what goes with them, too
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -80,11 +79,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _without(a: Analysis, lines: Sequence[HotLine], saved: float, *, hopeful: bool) -> float:
     samples = sum(line.samples for line in lines)
     backward = sum(_backward(line)[not hopeful] * line.samples for line in lines) / samples
-    timed = a.by_rank(STEP_PARAMETRIZED_S) if all(line.leaf == PARAMETRIZED for line in lines) else {}
+    weights = all(line.leaf == PARAMETRIZED for line in lines)
+    timed = a.by_rank(STEP_PARAMETRIZED_S) if weights else {}
+    computations = a.by_rank(STEP_WEIGHT_COMPUTATIONS) if weights else {}
     spared: dict[tuple[int, str], float] = {}
     for rank, seconds in a.by_rank(STEP_INVARIANT_S).items():
-        spared[rank, "forward"] = saved * seconds
-        spared[rank, "backward"] = _OF_TIMED[not hopeful] * timed.get(rank, 0.0) or saved * backward * seconds
+        of_rank = 1.0 - 1.0 / computations[rank] if rank in computations else saved
+        again = _OF_TIMED[not hopeful] * timed.get(rank, 0.0) or backward * seconds
+        spared[rank, "forward"], spared[rank, "backward"] = of_rank * seconds, of_rank * again
     return step_sparing(a, spared, hopeful=hopeful)
 
 

@@ -113,6 +113,9 @@ STEP_PARAMETRIZED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: computing the weights of parametrized layers (orthogonal, weight normalisation)",
 )
+STEP_WEIGHT_COMPUTATIONS = RankMeasure(
+    "step.weight_computations", "", "times that a step computes each parametrized weight (orthogonal, weight normalisation)"
+)
 STEP_UNSELECTED_S = RankMeasure(
     "step.unselected_s",
     "s",

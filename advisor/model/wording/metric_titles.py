@@ -165,6 +165,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.hooks_s": "hooks",
     "step.ignored_s": "compute for ignored targets",
     "step.parametrized_s": "backward pass of parametrizations",
+    "step.weight_computations": "computations of each parametrized weight",
     "step.prefix_s": "prefix computed again",
     "step.unselected_s": "compute for rows left out later",
     "step.index_s": "sampler time",

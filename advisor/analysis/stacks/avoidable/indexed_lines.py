@@ -26,6 +26,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_PARTS_S,
     STEP_ROWS_S,
     STEP_UNSELECTED_S,
+    STEP_WEIGHT_COMPUTATIONS,
 )
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
@@ -38,7 +39,12 @@ _MODULES = "/torch/nn/modules/"
 _ROW_BY_ROW = ("/module.py", "/container.py", "/linear.py", "/activation.py", "/normalization.py", "/dropout.py")
 # Names of nodes, before `Backward0`.
 _ROWS = re.compile("Index")
-_PARAMETRIZING = re.compile("LinalgHouseholderProduct|LinalgMatrixExp|LinalgSolveEx|WeightNormInterface")
+# Torch's parametrizations, with the operations of which one computes a weight.
+_PARAMETRIZATIONS = {
+    "_Orthogonal": re.compile("LinalgHouseholderProduct|LinalgMatrixExp|LinalgSolveEx"),
+    "_WeightNorm": re.compile("WeightNormInterface"),
+}
+_PARAMETRIZING = re.compile("|".join(kinds.pattern for kinds in _PARAMETRIZATIONS.values()))
 _ELEMENTARY = re.compile(
     r"Abs|Add|Amax|Cdist|Cholesky|Clamp|DiagEmbed|Diagonal|Div|Erf|EuclideanDist|Exp|Expand|Gather|LinalgCholeskyEx|LinalgSolveTriangular"
     r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
@@ -53,6 +59,7 @@ _MEASURES = (
     STEP_IGNORED_S,
     STEP_UNSELECTED_S,
     STEP_PARAMETRIZED_S,
+    STEP_WEIGHT_COMPUTATIONS,
 )
 
 
@@ -71,6 +78,11 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
         found[STEP_ROWS_S, rank] = _of(timed, _ROWS) * backward_s
         found[STEP_PARAMETRIZED_S, rank] = _of(timed, _PARAMETRIZING) * backward_s
         found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
+        computed = _weight_computations(timed, facts)
+        if computed is None:
+            found.missing[STEP_WEIGHT_COMPUTATIONS, rank] = "no parametrization among the model's layers, or not of each"
+        else:
+            found[STEP_WEIGHT_COMPUTATIONS, rank] = computed
         for measure, key in ((STEP_IGNORED_S, "ignored_ns"), (STEP_UNSELECTED_S, "unselected_ns")):
             if key in timed:
                 found[measure, rank] = timed[key] / timed["ns"] * backward_s  # type: ignore[literal-required]
@@ -130,6 +142,19 @@ def _of(timed: BackwardNodeTimes, kinds: re.Pattern[str]) -> float:
     """Share of the passes in nodes of these operations."""
     of = (each["ns"] for each in timed["classes"] if kinds.fullmatch(each["name"].partition("Backward")[0]))
     return sum(of) / timed["ns"]
+
+
+def _weight_computations(timed: BackwardNodeTimes, facts: RankFacts) -> float | None:
+    """How often a pass computed each parametrized weight; None if not all of its parametrizations are layers, as with the older functions."""
+    layers = facts["model"]["layers"] if "model" in facts else {}
+    computed = weights = 0.0
+    for layer, operations in _PARAMETRIZATIONS.items():
+        of = [each["count"] for each in timed["classes"] if operations.fullmatch(each["name"].partition("Backward")[0])]
+        if of and not layers.get(layer):
+            return None
+        if of:
+            computed, weights = computed + max(of) / timed["passes"], weights + layers[layer]
+    return computed / weights if weights else None
 
 
 def _part(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:

@@ -74,6 +74,19 @@ def test_parametrizations_have_their_nodes() -> None:
     assert a.value("step.parametrized_s", 0) == pytest.approx(0.4 * a.model.own[0]["backward"])
 
 
+@pytest.mark.parametrize(
+    ("layers", "times"),
+    [
+        pytest.param({"_Orthogonal": 2, "Linear": 2}, 10 / 3 / 2, id="a layer of torch.nn.utils.parametrizations"),
+        pytest.param({"Linear": 2}, None, id="torch.nn.utils.weight_norm, or the model's own"),
+    ],
+)
+def test_how_often_a_pass_computes_each_parametrized_weight(layers: dict[str, int], times: float | None) -> None:
+    timed = {"passes": 3, "ns": 1000, "classes": [node("LinalgMatrixExpBackward0", 400)]}
+    a = seen(facts={100: {"backward_nodes": timed, "model": {"layers": layers}}})
+    assert a.get("step.weight_computations", 0) == (times and pytest.approx(times))
+
+
 def test_positions_that_a_loss_ignores_have_their_share_of_the_pass() -> None:
     timed = {"passes": 3, "ns": 1000, "classes": [], "ignored_ns": 250, "loss_rows": [40, 30]}
     a = seen(facts={100: {"backward_nodes": timed}})

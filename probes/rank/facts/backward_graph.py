@@ -36,6 +36,7 @@ _ROW_BY_ROW = re.compile(
     "|UnsafeView|View)Backward0"
 )
 _SELECTED_MAX = 64  # nodes before one selection
+_WITH_ROWS = {"MmBackward0": 0, "LinearBackward0": 0, "AddmmBackward0": 1}  # which input has the rows of a product
 
 
 class PassWork(NamedTuple):
@@ -145,9 +146,12 @@ def before_selections(nodes: list[Any]) -> dict[Any, float]:
         for _ in range(_SELECTED_MAX):
             if not _by_row(node) or found.get(node, -1.0) >= unused:
                 break  # the parts of one tensor lead to the same nodes
+            inputs = [each for each, _ in node.next_functions]
+            before = [n for n, each in enumerate(inputs) if each is not None and not _is_weight(each)]
+            if before and before[0] != _WITH_ROWS.get(node.name(), before[0]):
+                break  # a matrix times these rows, as of a graph's edges, mixes them
             found[node] = unused
-            before = [each for each, _ in node.next_functions if each is not None and not _is_weight(each)]
-            node = before[0] if len(before) == 1 else None
+            node = inputs[before[0]] if len(before) == 1 else None
     return found
 
 

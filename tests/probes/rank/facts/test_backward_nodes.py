@@ -392,6 +392,11 @@ def after_layers_that_mix(net: Any, x: Any) -> Any:
     return net(x).cumsum(0)[-1].mean()
 
 
+def neighbours(net: Any, x: Any) -> Any:
+    """A graph convolution: each row is a sum of others."""
+    return (torch.rand(ROWS_OF_LOSS, ROWS_OF_LOSS) @ net(x))[:4].mean()
+
+
 def recurrent(net: Any, x: Any) -> Any:
     states, _ = torch.nn.LSTM(8, 8)(net.mix @ x)
     return states[-1].mean()
@@ -403,7 +408,8 @@ def rows_without_a_loss(net: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "loss", [both_parts, whole_elsewhere, of_an_output, after_layers_that_mix, recurrent, rows_without_a_loss]
+    "loss",
+    [both_parts, whole_elsewhere, of_an_output, after_layers_that_mix, neighbours, recurrent, rows_without_a_loss],
 )
 def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> None:
     assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) < 0.02

@@ -42,6 +42,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_v
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.image_layers import image_layer_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import timed_backward_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.joined_lines import joined_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.prefix_lines import prefix_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_values, independent_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_values, second_values
@@ -339,6 +340,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     ),
     _in_own_lines(second_values, "step.second_s"),
     _in_own_lines(prefix_values, "step.prefix_s"),
+    _in_own_lines(joined_values, "step.joined_s"),
     Provider(lambda c, known: frozen_values(c.run.recording, c.run.steady, known), named("step.frozen_s")),
     _in_own_lines(text_values, "step.text_s"),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),

@@ -45,8 +45,13 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines, selecting_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.joined_lines import joined_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.prefix_lines import prefix_lines
-from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import element_lines, independent_loops
+from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import (
+    chained_loops,
+    element_lines,
+    independent_loops,
+)
 from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputing_lines, second_computations
 from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_lines
@@ -168,6 +173,8 @@ def analyse(recording: Recording) -> Analysis:
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),
         independent_loops=independent_loops(recording),
+        chained_loops=chained_loops(recording),
+        joined_lines=joined_lines(recording),
         frozen_calls=frozen_calls(recording),
         second_computations=second_computations(recording),
         text_lines=text_lines(recording),

@@ -282,6 +282,9 @@ class Analysis:
     prefix_lines: tuple[HotLine, ...] = ()  # that hand a model the whole sequence so far, in loops
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
+    # that go on from what their last iteration has computed and take nothing else; `share`: of the samples outside backward passes
+    chained_loops: tuple[HotLine, ...] = ()
+    joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first
     second_computations: tuple[SecondComputation, ...] = ()  # longest first
     text_lines: tuple[HotLine, ...] = ()  # lines that format tensors as text, longest first

@@ -15,17 +15,19 @@ each; how many there are for each layer of the model, and samples in a batch.
 
 Fix: for `nn.LSTMCell`, `nn.LSTM` over all time steps, at the line that the forward pass spends its time in. A recurrent
 layer that the model calls step by step gets all of them in one call, or as many as lie between two resets of its state. For other
-loops, one call for all samples or time steps where they do not depend on each other, and for what is only read of each state (a head, a
-loss). Where the source shows that no iteration needs another one, CMP029 says so, with a narrower gain. Under gradient accumulation larger
-micro-batches and fewer of them, which leaves the update as it is; without it a larger batch.
+loops, one call for all samples or time steps where they do not depend on each other, and for what is only read of each
+state (a head, a loss). Where the source shows that no iteration needs another one, CMP029 says so, with a narrower
+gain. Where it shows that each goes on from the result of the one before and takes nothing else, no single call can
+replace them: the finding is low, without a gain. Under gradient accumulation larger micro-batches and fewer of them,
+which leaves the update as it is; without it a larger batch.
 
 Estimate: `nn.LSTM` saves 9 to 22 microseconds for each operation, at most 85 to 95 % of forward and backward pass. In
 batches of one sample 80 to 100 % of them does not depend on the number of samples, with two to four 45 to 97 %. What
 another loop gains is not known: between nothing and nearly all of it. Larger batches are at best fetched as quickly
 as small ones, and at best the rest of the step needs 30 % of its time, in caches that so many calls no longer empty.
 
-False alarms: a loop whose every step needs the result of the one before (sampling, solvers, attention inside a
-decoder) has to stay; only larger batches help it. The microseconds are those of cores of about 3 GHz: faster ones
+False alarms: a loop that steps along a sequence by its own results, too (attention inside a decoder), has to stay; only larger batches
+help it. The microseconds are those of cores of about 3 GHz: faster ones
 dispatch sooner and gain less. On a GPU the rule stays silent: there CMP003 measures how long the GPU waits for the host.
 `nn.GRU` and `nn.RNN`, which torch computes step by step on a CPU, are a low finding: another layer is another model.
 `nn.GRU` is no advice for `nn.GRUCell`, and `torch.compile` none for the cell, which became no faster and took minutes
@@ -78,6 +80,7 @@ _OF_EACH_BATCH = ("input_wait", "gap")
 _WARM_LEFT = 0.3
 _BATCH_ENOUGH = 16  # samples
 _LINE_SAMPLES_MIN = 10
+_CHAINED_MIN = 0.5  # of the samples outside backward passes
 _STEPWISE = ("GRU", "RNN")  # torch's own loops over time steps on a CPU
 
 
@@ -106,7 +109,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     small = 0 < calls.samples <= t["samples"]
     loops = again is not None or (calls.repeats >= t["repeats"] and calls.operations >= t["operations"])
-    if loops:
+    chained = _chained(a) if loops and not small and again is None else None
+    fixes: tuple[Fix, ...]
+    saving: Saving | None
+    if chained is not None:
+        fixes, saving, lost = (_within(chained),), None, _dispatching_s(a)
+    elif loops:
         fixes, saving, lost = _of_loop(a, rank, small=small, calls=calls)
     elif small:
         fixes, saving, lost = _of_small_batches(a, calls)
@@ -115,8 +123,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
-    if loops and not small and again is None and _stepwise(a, layers) is not None:
-        level = "low"  # another layer is another model
+    if chained is not None or (loops and not small and again is None and _stepwise(a, layers) is not None):
+        level = "low"  # another layer is another model, and what can leave a loop is not known
     return Finding(
         rule=RULE.id,
         title="Operator dispatch overhead: many tiny operations",
@@ -168,7 +176,7 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
         )
         saving = model.saving(best, worst, f"nn.{layer} called once for many time steps")
         return (once, *more), saving, model.step_s - (best + worst) / 2
-    lost = model.step_s - _step_sparing(a, _DISPATCH_S[0], 1.0)
+    lost = _dispatching_s(a)
     most = _step_sparing(a, _FUSED_SPARES_S[1], _LOOP_GONE_MAX, hopeful=True)
     saving = model.saving(most, model.step_s, "at best no dispatch overhead")
     stepwise = _stepwise(a, layers)
@@ -184,6 +192,26 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
         "use nn.LSTM instead of a custom cell; try it"
     )
     return (Fix(title, change, where), *more), saving, lost
+
+
+def _dispatching_s(a: Analysis) -> float:
+    """Seconds of a step in which operations are called, at least."""
+    return model_of(a).step_s - _step_sparing(a, _DISPATCH_S[0], 1.0)
+
+
+def _chained(a: Analysis) -> HotLine | None:
+    """The loop that most of the step outside the backward pass is in, if its iterations need each other's results and nothing else."""
+    share = sum(loop.share for loop in a.chained_loops)
+    longest = next((loop for loop in a.chained_loops if loop.samples >= _LINE_SAMPLES_MIN), None)
+    return longest if share >= _CHAINED_MIN else None
+
+
+def _within(loop: HotLine) -> Fix:
+    return Fix(
+        "fewer operations in each iteration, since the next one needs its result",
+        "compute before or after the loop what does not change in it or is only read of it; larger batches make as many calls",
+        Where(loop.file, loop.line),
+    )
 
 
 def _called_again(a: Analysis, layers: Mapping[str, int]) -> tuple[str, HotLine] | None:

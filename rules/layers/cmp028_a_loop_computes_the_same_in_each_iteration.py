@@ -30,7 +30,12 @@ from collections.abc import Sequence
 
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_PARAMETRIZED_S, STEP_TIME_S, STEP_WEIGHT_COMPUTATIONS
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_INVARIANT_S,
+    STEP_PARAMETRIZED_S,
+    STEP_TIME_S,
+    STEP_WEIGHT_COMPUTATIONS,
+)
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import step_sparing
@@ -43,7 +48,10 @@ _SAVED = (1.0, 0.5)  # at best nearly all of many iterations, at worst one of tw
 # keys of an attention, width 96 and 256, 20 and 60 words, 12 and 40 iterations: 1.85 to 3.13. Weight normalisation, width 64 to 256,
 # batches of 8 and 64, 48 iterations: 1.0 to 5.55. Tensor expressions of what needs no gradient have no backward pass.
 _OF_LAYERS, _OF_WEIGHTS, _OF_EXPRESSIONS = (3.2, 1.8), (5.6, 1.0), (1.0, 0.0)
-_OF_TIMED = (1.05, 0.85)  # of the nodes of parametrizations in the backward pass, where these were timed: what goes with them, too
+_OF_TIMED = (
+    1.05,
+    0.85,
+)  # of the nodes of parametrizations in the backward pass, where these were timed: what goes with them, too
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:

@@ -55,6 +55,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.ignored_s": {0: 0.0, 1: 0.0},
         "step.unselected_s": {0: 0.0, 1: 0.0},
         "step.prefix_s": {0: 0.0, 1: 0.0},
+        "step.joined_s": {0: 0.0, 1: 0.0},
         "step.parametrized_s": {0: 0.0, 1: 0.0},
         "step.weight_computations": {0: 1.0, 1: 1.0},
         "step.searched_elements": {0: 0.0, 1: 0.0},

@@ -78,6 +78,9 @@ STEP_PREFIX_S = RankMeasure(
     "s",
     "calls of a model in loops that hand it the whole sequence so far, and make it longer, in each iteration",
 )
+STEP_JOINED_S = RankMeasure(
+    "step.joined_s", "s", "lines in loops that copy all results so far into a new tensor or array in each iteration"
+)
 STEP_SECOND_S = RankMeasure(
     "step.second_s", "s", "outside the backward pass: lines that compute what an earlier line of the step has computed"
 )
@@ -114,7 +117,9 @@ STEP_PARAMETRIZED_S = RankMeasure(
     "part of the backward pass on a CPU: computing the weights of parametrized layers (orthogonal, weight normalisation)",
 )
 STEP_WEIGHT_COMPUTATIONS = RankMeasure(
-    "step.weight_computations", "", "times that a step computes each parametrized weight (orthogonal, weight normalisation)"
+    "step.weight_computations",
+    "",
+    "times that a step computes each parametrized weight (orthogonal, weight normalisation)",
 )
 STEP_UNSELECTED_S = RankMeasure(
     "step.unselected_s",

@@ -166,6 +166,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.ignored_s": "compute for ignored targets",
     "step.parametrized_s": "backward pass of parametrizations",
     "step.weight_computations": "computations of each parametrized weight",
+    "step.joined_s": "results copied again",
     "step.prefix_s": "prefix computed again",
     "step.unselected_s": "compute for rows left out later",
     "step.index_s": "sampler time",

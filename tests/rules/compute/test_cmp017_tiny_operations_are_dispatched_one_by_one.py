@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,15 @@ def test_cmp017_asks_for_a_learning_rate_only_where_the_update_changes() -> None
 def test_cmp017_does_not_promise_what_another_loop_gains() -> None:
     saving = found("CMP017", cmp017(layers={"OwnCell": 1, "Linear": 2})).saving
     assert saving is not None and saving.speedup[0] == 1.0 and saving.is_vague
+
+
+@pytest.mark.parametrize("layers", [{"OwnCell": 1, "Linear": 2}, {"LSTMCell": 1}])
+def test_cmp017_has_no_gain_where_each_iteration_needs_the_one_before(layers: dict[str, int]) -> None:
+    loop = HotLine("/job/model.py", 30, "sample", "", 50, 0.6, io=False)
+    finding = found("CMP017", cmp017(layers=layers, chained_loops=(loop,)))
+    assert (finding.severity, finding.saving, finding.fixes[0].where) == ("low", None, Where("/job/model.py", 30))
+    few = replace(loop, share=0.4)
+    assert found("CMP017", cmp017(layers=layers, chained_loops=(few,))).saving is not None
 
 
 def test_cmp017_adds_larger_batches_to_a_loop_over_few_samples() -> None:

@@ -80,7 +80,9 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
         found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
         computed = _weight_computations(timed, facts)
         if computed is None:
-            found.missing[STEP_WEIGHT_COMPUTATIONS, rank] = "no parametrization among the model's layers, or not of each"
+            found.missing[STEP_WEIGHT_COMPUTATIONS, rank] = (
+                "no parametrization among the model's layers, or not of each"
+            )
         else:
             found[STEP_WEIGHT_COMPUTATIONS, rank] = computed
         for measure, key in ((STEP_IGNORED_S, "ignored_ns"), (STEP_UNSELECTED_S, "unselected_ns")):
@@ -145,7 +147,7 @@ def _of(timed: BackwardNodeTimes, kinds: re.Pattern[str]) -> float:
 
 
 def _weight_computations(timed: BackwardNodeTimes, facts: RankFacts) -> float | None:
-    """How often a pass computed each parametrized weight; None if not all of its parametrizations are layers, as with the older functions."""
+    """How often a pass computed each parametrized weight; None if not all parametrizations are layers, as with the older functions."""
     layers = facts["model"]["layers"] if "model" in facts else {}
     computed = weights = 0.0
     for layer, operations in _PARAMETRIZATIONS.items():

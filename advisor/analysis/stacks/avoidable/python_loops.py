@@ -3,7 +3,7 @@
 Some handle tensors element by element: every such operation computes one number and costs some microseconds all the same. What samples
 found in modules, losses and backward passes within such a loop does not count: these work on whole tensors. Others have iterations that do
 not depend on each other: a loss for each column, sample or class. How often they go round, autograd's graph tells, on CPUs: as a block of
-nodes of their operations that repeats.
+nodes of their operations that repeats. In others again each iteration goes on from the result of the one before.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import (
 from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.source.independent_source import (
     FoundLoop,
+    chained_loop,
     graph_names,
     independent_loop,
     operations_at,
@@ -114,6 +115,29 @@ def independent_values(recording: Recording, steady: Mapping[int, RankSteps], va
 def independent_loops(recording: Recording) -> tuple[IndependentLoop, ...]:
     """These loops of the rank that has most samples in them, the longest first."""
     return max(_independent(recording).values(), key=lambda loops: sum(loop.samples for loop in loops), default=())
+
+
+def chained_loops(recording: Recording) -> tuple[HotLine, ...]:
+    """Loops of ranks on CPUs whose iterations need the result of the one before and nothing else, the longest first.
+
+    `share`: of the samples that found the steps awake outside their backward passes.
+    """
+    loops, every, on_gpu = Counter[_Loop](), 0, ranks_on_gpus(recording)
+    for rank, paths, row, count in step_rows(recording):
+        if rank in on_gpu or any(map(starts_backward, row["frames"])):
+            continue
+        every += count
+        loop = _chained_loop(recording.sources, users_entries(row), frozenset(paths.backwards.items()))
+        loops += Counter({loop: count}) if loop is not None else Counter()
+    return tuple(HotLine(*loop, "", count, count / every, io=False) for loop, count in loops.most_common(5))
+
+
+# A live job is analysed each second, with the same stacks.
+@functools.lru_cache(maxsize=4096)
+def _chained_loop(
+    sources: tuple[Source, ...], entries: tuple[Entry, ...], backwards: frozenset[tuple[Place, Set[int]]]
+) -> _Loop | None:
+    return chained_loop(sources, entries, dict(backwards))
 
 
 def _independent(recording: Recording) -> dict[int, tuple[IndependentLoop, ...]]:

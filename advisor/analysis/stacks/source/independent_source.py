@@ -1,4 +1,6 @@
-"""Decides by the source whether the iterations of a loop depend on each other, and reads which operations of torch its lines call."""
+"""Decides by the source whether the iterations of a loop depend on each other, or only on what the one before has computed, and reads which
+operations of torch its lines call.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,9 @@ _OPERATORS: Mapping[type[ast.AST], tuple[str, ...]] = {
     ast.USub: ("neg",),
 }
 _PARTS = ("select", "slice", "index")
+_COUNTING = frozenset(
+    ("int", "len", "range", "reversed", "tqdm", "trange")
+)  # what is called in the head of a loop that only counts
 # Names of calls that autograd's graph has under others.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "crossentropy": ("nllloss", "nllloss2d"),
@@ -80,6 +85,59 @@ def independent_loop(
             own = entry.function.partition(".<locals>.<")[0]  # without the frame of a comprehension
             return FoundLoop(entry.file, loop.lineno, own, _over(loop), _takes_prefixes(loop))
     return None
+
+
+def chained_loop(
+    sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
+) -> tuple[str, int, str] | None:
+    """The outermost loop around a stack (file, line, function) if each of its loops goes on from what its last iteration has computed and
+    takes nothing else that differs: sampling, solvers, one layer after another. None if there is no loop, or another one.
+    """
+    found = None
+    for entry in entries:
+        function = function_at(sources, entry.file, entry.line)
+        lines = backwards.get((entry.file, entry.function), frozenset())
+        for loop in () if function is None else _loops_at(function, entry.line):
+            if any(covers(loop, each) for each in lines):
+                continue
+            if not _is_chained(loop):
+                return None
+            found = found or (entry.file, loop.lineno, entry.function.partition(".<locals>.<")[0])
+    return found
+
+
+def _loops_at(function: ast.AST, line: int) -> list[ast.For | ast.While]:
+    """The loops and comprehensions with this line in their bodies, outermost first."""
+    loops = [node for node in guarded(function) if isinstance(node, (ast.For, ast.While))]
+    return [loop for loop in loops if covers(loop, line) and loop.body[0].lineno <= line]
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_chained(loop: ast.For | ast.While) -> bool:
+    inside = [node for statement in loop.body for node in ast.walk(statement)]
+    iteration, calls = _Iteration(loop), [node for node in inside if isinstance(node, ast.Call)]
+    gone_on = {name for name in iteration.assigned | iteration.gathered if iteration.read[name]}
+    counters = {
+        name
+        for node in inside
+        if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant)
+        for name in names(node.target)
+    }
+    turns = names(loop.target) if isinstance(loop, ast.For) else gone_on | counters
+    takes = any(
+        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and names(node.slice) & turns
+        for node in inside
+    )
+    if takes or not gone_on - counters or any(last_name(call.func) == "next" for call in calls):
+        return False
+    layers = any(isinstance(call.func, ast.Name) and call.func.id in turns for call in calls)
+    return isinstance(loop, ast.While) or layers or _only_counts(loop.iter)
+
+
+def _only_counts(iterable: ast.expr) -> bool:
+    """True for `range(9)` and `tqdm(reversed(range(n)))`."""
+    calls = [node for node in ast.walk(iterable) if isinstance(node, ast.Call)]
+    return bool(calls) and isinstance(iterable, ast.Call) and all(last_name(call.func) in _COUNTING for call in calls)
 
 
 def _loop_in(function: ast.AST, line: int, backwards: Set[int]) -> ast.stmt | ast.expr | None:
@@ -189,8 +247,8 @@ class _Iteration:
     iteration. `goes_on`: it decides about later iterations, or keeps something in an object.
     """
 
-    def __init__(self, loop: ast.For) -> None:
-        self.made = names(loop.target)
+    def __init__(self, loop: ast.For | ast.While) -> None:
+        self.made = names(loop.target) if isinstance(loop, ast.For) else set[str]()
         self.read = Counter[str]()
         self.assigned, self.gathered = set[str](), set[str]()
         self.goes_on = False

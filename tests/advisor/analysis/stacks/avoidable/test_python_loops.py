@@ -251,3 +251,25 @@ def test_layers_that_are_called_in_turn_are_known_by_their_class_or_file(layer: 
     a = losses(*rows, block=("TBackward0", "AddmmBackward0"), source=HEADS, model=7, backward=9)
     (loop,) = a.independent_loops
     assert (loop.line, loop.function, loop.over, loop.iterations) == (3, "Tagger.forward", "modules", 40)
+
+
+CHAINED = """\
+def sample(x):
+    for _ in range(9):
+        x = x - 0.1 * net(x)
+    return x
+
+def train():
+    for x, y in loader:
+        out = sample(x)
+        loss = criterion(out, y)
+        loss.backward()
+"""
+
+
+def test_a_loop_whose_iterations_need_the_one_before() -> None:
+    inside = looks(60, ("train", SCRIPT, 8), ("sample", SCRIPT, 3), MODULE)
+    a = profiled(inside, looks(20, ("train", SCRIPT, 9)), source=CHAINED, model=8, backward=10)
+    (loop,) = a.chained_loops
+    assert (loop.line, loop.function, loop.samples) == (2, "sample", 60)
+    assert loop.share == pytest.approx(60 / 200), "of what is not in the backward pass"

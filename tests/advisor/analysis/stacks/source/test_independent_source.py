@@ -7,7 +7,11 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.source.independent_source import independent_loop, operations_at
+from rn50_advisor.advisor.analysis.stacks.source.independent_source import (
+    chained_loop,
+    independent_loop,
+    operations_at,
+)
 from rn50_advisor.advisor.analysis.stacks.source.same_values import Entry
 from rn50_advisor.advisor.model.recording import Source
 
@@ -157,3 +161,40 @@ def test_the_operations_of_a_line_have_their_names_in_the_graph(
 ) -> None:
     function = ast.parse(f"def loss(a, b, c, x, y, j):\n    {line}\n").body[0]
     assert operations_at(function, 2) == operations
+
+
+@pytest.mark.parametrize(
+    ("loop", "chained"),
+    [
+        pytest.param("for _ in range(9):\n    x = x - f(x)", True, id="a solver"),
+        pytest.param("for t in reversed(range(9)):\n    x = x - f(x, t / 9)", True, id="a sampler that knows its time"),
+        pytest.param("for _ in range(9):\n    h = cell(y, h)\n    y = out(h)", True, id="a cell with its own output"),
+        pytest.param("while error > 0.1:\n    x = f(x)\n    error = g(x)", True, id="until it is good enough"),
+        pytest.param("for layer in layers:\n    x = layer(x)", True, id="one layer after another"),
+        pytest.param("for t in range(9):\n    h = cell(x[:, t], h)", False, id="a cell along a sequence"),
+        pytest.param(
+            "t = 0\nwhile t < 9:\n    h = cell(x[:, t], h)\n    t += 1", False, id="the same, counted by hand"
+        ),
+        pytest.param("for step in x.unbind(1):\n    h = cell(step, h)", False, id="a cell along parts"),
+        pytest.param("for _ in range(9):\n    h = cell(next(parts), h)", False, id="a cell along an iterator"),
+        pytest.param("for _ in range(9):\n    total += f(torch.randn(4))", False, id="a sum"),
+        pytest.param("for _ in range(9):\n    found.append(f(x))\n    n += 1\n    g(n)", False, id="a counter alone"),
+        pytest.param(
+            "for _ in range(9):\n    for s in states:\n        f(s)\n    states = g(states)",
+            False,
+            id="one sample at a time in it",
+        ),
+    ],
+)
+def test_iterations_that_go_on_from_the_last_result_alone(loop: str, chained: bool) -> None:
+    text = (
+        "def forward(x, h, y, layers, states, found, total, n):\n" + textwrap.indent(loop, "    ") + "\n    return x\n"
+    )
+    calls = [n for n, line in enumerate(text.splitlines(), 1) if "(" in line and "for " not in line and n > 1]
+    entry = Entry(FILE, calls[0], "forward", "called")
+    first = next(n for n, line in enumerate(text.splitlines(), 1) if "for " in line or "while " in line)
+    found = chained_loop([Source(FILE, "", text)], [entry], {})
+    assert found == ((FILE, first, "forward") if chained else None)
+    assert chained_loop([Source(FILE, "", text)], [entry], {(FILE, "forward"): frozenset([calls[0]])}) is None, (
+        "it trains"
+    )

@@ -47,6 +47,7 @@ class PassMarks:
         self.hooked = Hooked()
         # the latest optimizer that ran while a CUDA graph was captured
         self.captured_update: weakref.ref[Any] | None = None
+        self._untraced = False  # at the last check, which no update has followed so far
         self.denormals = Denormals(facts)
         self.tables = EmbeddingTables(facts, precision.trained)
         self.optimizers = OptimizerPlaces()
@@ -79,7 +80,7 @@ class PassMarks:
             self.read_stamps(account, account.step if account.backward_seen else account.step - 1, pass_ns)
         if recorder.schedule.asks_for_aids:
             recorder.schedule.asks_for_aids = False
-            process_facts.count_aids(
+            self._untraced = process_facts.count_aids(
                 recorder.torch, recorder.facts.values, profiled_by_us=recorder.deep is not None and recorder.deep.on
             )
         if self.discarded.open:
@@ -133,6 +134,9 @@ class PassMarks:
                 self.hooked.begin()
         else:
             account.optimizer_begin(id(optimizer))
+            if self._untraced:
+                self._untraced = False
+                process_facts.count_tracer(recorder.facts.values)
             if recorder.captures.under_way:
                 self.captured_update = weakref.ref(optimizer)
             first = account.clocked and account.optimizer_depth == 1

@@ -92,7 +92,10 @@ _AIDS: Mapping[str, tuple[Severity, str]] = {
         "medium",
         "end the profiler after a few steps: schedule=torch.profiler.schedule(wait=…, warmup=1, active=3)",
     ),
-    "tracer": ("medium", "start the job without debugger, coverage or cProfile"),
+    "tracer": (
+        "medium",
+        "start the job without debugger, coverage or cProfile; with Lightning, Trainer(profiler=None)",
+    ),
     "tracemalloc": (
         "medium",
         "remove tracemalloc.start(), -X tracemalloc and PYTHONTRACEMALLOC; take snapshots in a short run of its own",

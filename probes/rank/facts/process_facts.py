@@ -262,18 +262,28 @@ _AID_VARIABLES = {
     "TORCH_DISTRIBUTED_DEBUG": ("DETAIL",),
     "NCCL_DEBUG": ("TRACE",),
 }
+TRACER = "tracer"
 _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
 
 
 # Debugging aids that are on during training, checked at the start of a few backward passes.
 #
 # Not between steps: `with torch.autograd.detect_anomaly():` may enclose only the step.
-def count_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> None:
-    """Counts the aids that are on in the training thread, in `debugging` of the facts."""
+def count_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> bool:
+    """Counts the aids that are on in the training thread, in `debugging` of the facts. True if no tracer was among them."""
     debugging = values.setdefault("debugging", {"looks": 0, "on": {}})
     debugging["looks"] += 1
-    for name in _aids(torch, profiled_by_us=profiled_by_us):
+    found = _aids(torch, profiled_by_us=profiled_by_us)
+    for name in found:
         debugging["on"][name] = debugging["on"].get(name, 0) + 1
+    return TRACER not in found and not profiled_by_us
+
+
+def count_tracer(values: RankFacts) -> None:
+    """Counts a tracer that is on now and was not at the last check: a library's profiler may cover each part of the step but the last."""
+    if _traces():
+        on = values["debugging"]["on"]
+        on[TRACER] = on.get(TRACER, 0) + 1
 
 
 def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
@@ -282,8 +292,8 @@ def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
         found.append("anomaly detection")
     if torch.autograd._profiler_enabled():
         found += [] if profiled_by_us else ["profiler"]
-    elif sys.gettrace() is not None or sys.getprofile() is not None or _monitored():
-        found.append("tracer")  # torch's profiler installs a tracer, too
+    elif _traces():
+        found.append(TRACER)  # torch's profiler installs one, too
     if is_tracing_memory():
         found.append("tracemalloc")
     for name, values in _AID_VARIABLES.items():
@@ -291,6 +301,10 @@ def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
         if value and (values is None or value.upper() in values):
             found.append(name)
     return found
+
+
+def _traces() -> bool:
+    return sys.gettrace() is not None or sys.getprofile() is not None or _monitored()
 
 
 def _monitored() -> bool:

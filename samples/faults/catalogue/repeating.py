@@ -1,4 +1,6 @@
-"""Work that batches do not need: a bank of filters that is computed anew for each clip, tensors that are collated number by number."""
+"""Work that batches do not need: a bank of filters that is computed anew for each clip, tensors that are collated number by number, results
+that each iteration copies.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
+JOINED = "CMP034"
 CHUNKED = ("DAT026", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
 chunks = Job("faults/jobs/input/chunks.py")  # a small net on images of an HDF5 file, 16 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
 sampling = Job("faults/jobs/loop/sampling.py")  # a GRU trained by rewards for the sequences that it draws
+unrolling = Job("faults/jobs/loop/unrolling.py")  # a GRU cell that goes on from its own forecasts
 unpacked = Job("faults/jobs/input/unpacked.py")  # a small net on images that lie together in files, 16 per batch
 SCENARIOS = (
     fault(
@@ -161,5 +165,33 @@ SCENARIOS = (
         "LOP018",
         sampling("--length=6", "--hidden=6000", "--steps=150"),
         strength="just below",
+    ),
+    fault(
+        "forecasts-joined-one-by-one",
+        JOINED,
+        unrolling(),
+        line="found = torch.cat(",
+        fixed=("--listed", "--steps=140"),
+    ),
+    fault(
+        "few-forecasts-joined-one-by-one",
+        JOINED,
+        unrolling("--horizon=120", "--batch=96", "--steps=250"),
+        strength="just above",
+        line="found = torch.cat(",
+        fixed=("--listed", "--steps=300"),
+    ),
+    fault(
+        "forecasts-of-few-series-joined-one-by-one",
+        JOINED,
+        unrolling("--horizon=40", "--batch=16", "--steps=700"),
+        strength="just below",
+    ),
+    sound_twin(
+        "forecasts-that-need-each-other",
+        JOINED,
+        unrolling("--listed", "--steps=140"),
+        also=("CMP017",),
+        note="no single call computes them",
     ),
 )

@@ -243,6 +243,31 @@ def test_one_backward_is_asked_and_its_step_is_not_buffered(tmp_path: Path, monk
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_a_tracer_that_is_off_in_the_backward_pass_is_seen_at_the_next_update(
+    in_backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning's AdvancedProfiler ends its profile of the whole update when a part of it begins."""
+    training = Training(tmp_path)
+    recorder, account = training.recorder, training.account
+    recorder.torch = torch
+    for watch in (recorder.passes.nodes, recorder.passes.unused, recorder.passes.repeated):
+        monkeypatch.setattr(watch, "turn", lambda step: False)
+    monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
+    account.step = process_facts.AIDS_FROM_STEP
+    recorder.schedule.refresh_facts()
+    monkeypatch.setattr(process_facts, "_traces", lambda: in_backward)
+    recorder.passes.backward_begin()
+    account.backward_end()
+    monkeypatch.setattr(process_facts, "_traces", lambda: True)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    for _ in range(2):
+        recorder.passes.optimizer_begin(optimizer)
+        account.optimizer_end(id(optimizer))
+    assert recorder.facts.values["debugging"] == {"looks": 1, "on": {"tracer": 1}}
+
+
+@pytest.mark.torch
 def test_checks_are_counted() -> None:
     values: dict[str, Any] = {}
     for on in (False, True, True):

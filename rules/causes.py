@@ -212,6 +212,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP010", "CMP012", "CMP018"), LATE_RANK, ON_SOME_RANKS),
         # what these cost is mostly the tool
         Cause(("CMP010",), MANY_CALLS, SLOWS_EACH_CALL),
+        # with the repeated rows go their joins and elementwise operations
+        Cause(("CMP035",), ("CMP024", "CMP026"), MOST_OF_IT),
         # the copies are most of what the loop calls
         Cause(("CMP034",), ("LOP004", "CMP017", "CMP024", "CMP026"), MOST_OF_IT),
         # one pass for all losses goes through each node once, of whatever kind it is

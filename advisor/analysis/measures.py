@@ -326,6 +326,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "step.elementary_s",
             "step.ignored_s",
             "step.unselected_s",
+            "step.repeated_rows_s",
             "step.parametrized_s",
             "step.weight_computations",
         ),

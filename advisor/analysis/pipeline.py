@@ -44,7 +44,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import compos
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
-from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines, selecting_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.indexed_lines import indexed_lines, repeating_lines, selecting_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.joined_lines import joined_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.prefix_lines import prefix_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.python_loops import (
@@ -175,6 +175,7 @@ def analyse(recording: Recording) -> Analysis:
         independent_loops=independent_loops(recording),
         chained_loops=chained_loops(recording),
         joined_lines=joined_lines(recording),
+        repeating_lines=repeating_lines(recording),
         frozen_calls=frozen_calls(recording),
         second_computations=second_computations(recording),
         text_lines=text_lines(recording),

@@ -284,6 +284,9 @@ class Analysis:
     independent_loops: tuple[IndependentLoop, ...] = ()  # longest first
     # that go on from what their last iteration has computed and take nothing else; `share`: of the samples outside backward passes
     chained_loops: tuple[HotLine, ...] = ()
+    repeating_lines: tuple[
+        HotLine, ...
+    ] = ()  # that call linear layers on rows which are joined or repeated before, longest first
     joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first
     second_computations: tuple[SecondComputation, ...] = ()  # longest first

@@ -126,6 +126,11 @@ STEP_UNSELECTED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: layers that compute each row by itself, for rows that a later selection leaves out",
 )
+STEP_REPEATED_ROWS_S = RankMeasure(
+    "step.repeated_rows_s",
+    "s",
+    "part of the backward pass on a CPU: linear layers on rows that are there several times, and joining these rows",
+)
 STEP_AGAIN_S = RankMeasure(
     "step.again_s",
     "s",

@@ -168,6 +168,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.weight_computations": "computations of each parametrized weight",
     "step.joined_s": "results copied again",
     "step.prefix_s": "prefix computed again",
+    "step.repeated_rows_s": "linear layers on repeated rows",
     "step.unselected_s": "compute for rows left out later",
     "step.index_s": "sampler time",
     "step.input_wait_s": "input wait",

@@ -36,6 +36,21 @@ _ROW_BY_ROW = re.compile(
     "|UnsafeView|View)Backward0"
 )
 _SELECTED_MAX = 64  # nodes before one selection
+_JOIN, _REPEATS = (
+    "CatBackward0",
+    ("ExpandBackward", "GatherBackward", "IndexBackward", "IndexSelectBackward", "RepeatBackward"),
+)
+_SHAPES = frozenset(
+    (
+        "CloneBackward0",
+        "ReshapeAliasBackward0",
+        "SqueezeBackward1",
+        "UnsafeViewBackward0",
+        "UnsqueezeBackward0",
+        "ViewBackward0",
+    )
+)
+_REPEATED_MIN = 0.5  # of a product's rows
 _WITH_ROWS = {"MmBackward0": 0, "LinearBackward0": 0, "AddmmBackward0": 1}  # which input has the rows of a product
 
 
@@ -128,6 +143,46 @@ def read_graph(
     if len(starts) > 1:
         nodes.append(_Node(_joined(nodes), None, 0, (), ()))
     return BackwardGraph(nodes)
+
+
+def on_repeated_rows(nodes: list[Any]) -> dict[Any, float]:
+    """Products with a weight whose rows are repeated ones, joined or not: `linear(cat([a[source], b[target]]))`; and these joins.
+
+    With the share that `linear(a)` and `linear(b)`, repeated afterwards, would spare.
+    """
+    found: dict[Any, float] = {}
+    for product in nodes:
+        inputs = [each for each, _ in product.next_functions]
+        at = _WITH_ROWS.get(product.name(), len(inputs))
+        if at >= len(inputs) or inputs[at] is None or not any(map(_is_weight, filter(None, inputs[at + 1 :]))):
+            continue
+        node, place = _below_views(*product.next_functions[at])
+        joins = node is not None and node.name() == _JOIN
+        parts = node.next_functions if joins else [(node, place)]
+        rows = [(_repeats(*_below_views(*part)), elements_made(*part)) for part in parts if part[0] is not None]
+        spared = sum(share * elements for share, elements in rows) / max(1, elements_made(*product.next_functions[at]))
+        if spared >= _REPEATED_MIN:
+            found[product] = spared
+            if joins:
+                found[node] = max(spared, found.get(node, 0.0))
+    return found
+
+
+def _below_views(node: Any, place: int) -> tuple[Any, int]:
+    while node is not None and node.name() in _SHAPES and node.next_functions:
+        node, place = node.next_functions[0]
+    return node, place
+
+
+def _repeats(node: Any, place: int) -> float:
+    """Share of the rows that are there before, as what repeats them has made them of fewer ones."""
+    if node is None or not node.name().startswith(_REPEATS):
+        return 0.0
+    before, at = node.next_functions[0]
+    if before is None:
+        return 0.0
+    before, at = _below_views(before, at)
+    return max(0.0, 1.0 - elements_made(before, at) / max(1, elements_made(node, place)))
 
 
 def before_selections(nodes: list[Any]) -> dict[Any, float]:

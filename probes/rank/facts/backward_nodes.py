@@ -3,10 +3,10 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much their passes
 write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers, or none, and
-by whether an earlier pass of the step went through the node. Of layers before a loss that ignores some targets, or before a selection of
-rows, a part of the gradients is read, which shows the rows computed for nothing. Under anomaly detection the elements of all gradients are
-counted, which it searches for NaN. Of the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks
-that repeat.
+by whether an earlier pass of the step went through the node; of linear layers, by how many of their rows are there several times. Of layers
+before a loss that ignores some targets, or before a selection of rows, a part of the gradients is read, which shows the rows computed for
+nothing. Under anomaly detection the elements of all gradients are counted, which it searches for NaN. Of the largest pass the order is kept
+in which the forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
-from .backward_graph import LEAF, before_selections, elements_made
+from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows
 from .precision_facts import is_observed
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class BackwardNodes:
         self._use = NEEDED  # of the current node
         self._repeats, self._again_ns = False, 0
         self._ignored = self._unselected = 0.0  # of its rows
-        self._ignored_ns = self._unselected_ns = 0
+        self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
+        self._repeated_rows = 0.0  # of those of the current node
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
         self._searched: int | None = 0  # elements, for NaN; None if they cannot be counted
@@ -99,15 +100,12 @@ class BackwardNodes:
                     elements = _gradient_elements(nodes)
                     self._searched = None if elements is None or self._searched is None else self._searched + elements
                 whole: set[tuple[Any, int]] = set()
-                uses, before_loss, selected = (
-                    _uses(nodes, self._updated()),
-                    _before_loss(nodes),
-                    before_selections(nodes),
-                )
+                uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
+                selected, repeated = before_selections(nodes), on_repeated_rows(nodes)
                 for node in nodes:
                     found, use = self._counted(node, whole), uses.get(node, NEEDED)
                     rows = before_loss.get(node, ""), selected.get(node, 0.0)
-                    mark = self._mark(found, use, rows, again=self._again(node))
+                    mark = self._mark(found, use, rows, repeated.get(node, 0.0), again=self._again(node))
                     self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
@@ -130,13 +128,13 @@ class BackwardNodes:
             self._release()
 
     def _mark(
-        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], *, again: bool
+        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], repeated: float, *, again: bool
     ) -> Callable[[Any], None]:
         if not any(rows):
-            return lambda gradients: self._begins(found, use, again=again)
+            return lambda gradients: self._begins(found, use, repeated, again=again)
 
         def begins(gradients: Any) -> None:
-            self._begins(found, use, again=again)
+            self._begins(found, use, repeated, again=again)
             try:
                 self._read_rows(gradients[0], *rows)
             except Exception as error:
@@ -165,7 +163,9 @@ class BackwardNodes:
         else:
             self._unselected = min(share, unselected)  # more than these depends on what the rows are
 
-    def _begins(self, following: BackwardNodeClass | None, use: str, *, again: bool = False) -> None:
+    def _begins(
+        self, following: BackwardNodeClass | None, use: str, repeated: float = 0.0, *, again: bool = False
+    ) -> None:
         now = perf_counter_ns()
         self._ns += now - self._since
         if self._current is not None:
@@ -174,8 +174,9 @@ class BackwardNodes:
             self._use_ns[self._use] += now - self._since
             self._ignored_ns += round(self._ignored * (now - self._since))
             self._unselected_ns += round(self._unselected * (now - self._since))
+            self._repeated_rows_ns += round(self._repeated_rows * (now - self._since))
             self._again_ns += (now - self._since) * self._repeats
-        self._ignored, self._unselected, self._repeats = 0.0, 0.0, again
+        self._ignored, self._unselected, self._repeated_rows, self._repeats = 0.0, 0.0, repeated, again
         self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
@@ -208,6 +209,7 @@ class BackwardNodes:
                 "unneeded_ns": self._use_ns[UNNEEDED],
                 "ignored_ns": self._ignored_ns,
                 "unselected_ns": self._unselected_ns,
+                "repeated_rows_ns": self._repeated_rows_ns,
                 "again_ns": self._again_ns,
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],

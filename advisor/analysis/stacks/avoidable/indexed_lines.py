@@ -13,7 +13,7 @@ from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_rows
+from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_repeated_rows, takes_rows
 from rn50_advisor.advisor.analysis.stacks.source.selected_source import selecting_line
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, inner, line_of, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -24,6 +24,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_IGNORED_S,
     STEP_PARAMETRIZED_S,
     STEP_PARTS_S,
+    STEP_REPEATED_ROWS_S,
     STEP_ROWS_S,
     STEP_UNSELECTED_S,
     STEP_WEIGHT_COMPUTATIONS,
@@ -35,7 +36,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 Indexing = Literal["parts", "rows"]
 
-_MODULES = "/torch/nn/modules/"
+_MODULES, _LINEAR = "/torch/nn/modules/", "/torch/nn/modules/linear.py"
 _ROW_BY_ROW = ("/module.py", "/container.py", "/linear.py", "/activation.py", "/normalization.py", "/dropout.py")
 # Names of nodes, before `Backward0`.
 _ROWS = re.compile("Index")
@@ -59,7 +60,13 @@ _MEASURES = (
     STEP_IGNORED_S,
     STEP_UNSELECTED_S,
     STEP_PARAMETRIZED_S,
+    STEP_REPEATED_ROWS_S,
     STEP_WEIGHT_COMPUTATIONS,
+)
+_BY_NODES = (
+    (STEP_IGNORED_S, "ignored_ns"),
+    (STEP_UNSELECTED_S, "unselected_ns"),
+    (STEP_REPEATED_ROWS_S, "repeated_rows_ns"),
 )
 
 
@@ -85,7 +92,7 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
             )
         else:
             found[STEP_WEIGHT_COMPUTATIONS, rank] = computed
-        for measure, key in ((STEP_IGNORED_S, "ignored_ns"), (STEP_UNSELECTED_S, "unselected_ns")):
+        for measure, key in _BY_NODES:
             if key in timed:
                 found[measure, rank] = timed[key] / timed["ns"] * backward_s  # type: ignore[literal-required]
             else:
@@ -121,6 +128,24 @@ def selecting_lines(recording: Recording) -> tuple[HotLine, ...]:
             found = selecting_line(recording.sources, file, line)
             if found is not None:
                 calls.append(((file, found, function), "", count))
+                break
+    return longest(recording, calls)
+
+
+def repeating_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The lines that call a linear layer on rows that they or lines before have joined or repeated, over all ranks, the longest first.
+
+    Empty where no recorder saw such rows: nobody would ask for them.
+    """
+    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
+    if not any(nodes and nodes.get("repeated_rows_ns") for nodes in timed):
+        return ()
+    calls = []
+    for _, _, row, count in step_rows(recording):
+        linear = any(frame["file"].endswith(_LINEAR) for frame in row["frames"])
+        for file, line, function in _users(row) if linear else ():
+            if takes_repeated_rows(recording.sources, file, line):
+                calls.append(((file, line, function), "", count))
                 break
     return longest(recording, calls)
 

@@ -8,10 +8,25 @@ import re
 from collections.abc import Iterator, Sequence, Set
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import COMPREHENSIONS, covers, function_at, names_in
+from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
 from rn50_advisor.advisor.model.recording import Source
 
 _LOOPS = (ast.For, ast.While, *COMPREHENSIONS)
 _PARTS = ("select", "narrow")
+_REPEATS = frozenset(
+    (
+        "cat",
+        "concat",
+        "concatenate",
+        "expand",
+        "expand_as",
+        "gather",
+        "index_select",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+    )
+)
 _MASK = re.compile(r"mask|valid|keep|[<>=!~&|]", re.IGNORECASE)
 # Of what an index is computed from a loop's counter.
 _OF_INDICES = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Name, ast.Constant, ast.expr_context, ast.Call)
@@ -35,7 +50,32 @@ def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
     return function is not None and _takes_rows(function, line)
 
 
+def takes_repeated_rows(sources: Sequence[Source], file: str, line: int) -> bool:
+    """True if a call on the line gets tensors that it, or a line before in the same function, joins, repeats or takes by indices."""
+    function = function_at(sources, file, line)
+    return function is not None and _takes_repeated_rows(function, line)
+
+
 # Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
+@functools.lru_cache(maxsize=1024)
+def _takes_repeated_rows(function: ast.AST, line: int) -> bool:
+    made = {
+        name
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and node.lineno < line and any(map(_repeats, ast.walk(node.value)))
+        for target in node.targets
+        for name in names_in(target)
+    }
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and covers(node, line)]
+    given = [part for call in calls for each in call.args for part in ast.walk(each)]
+    return any(_repeats(part) or (isinstance(part, ast.Name) and part.id in made) for part in given)
+
+
+def _repeats(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and name_of(node) in _REPEATS
+
+
+# Cached, too.
 @functools.lru_cache(maxsize=1024)
 def _part_around(function: ast.AST, line: int) -> int | None:
     loops = [node for node in ast.walk(function) if isinstance(node, _LOOPS) and _has_in_body(node, line)]

@@ -415,6 +415,61 @@ def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> 
     assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) < 0.02
 
 
+ITEMS, OF_ITEM = 12, 6
+PAIRED, SINGLE = torch.nn.Linear(2 * OF_ITEM, 8), torch.nn.Linear(OF_ITEM, 8)
+
+
+def items() -> Any:
+    return torch.randn(ITEMS, OF_ITEM, requires_grad=True) * 1.0
+
+
+def repeated_rows(facts: Facts, loss: Any) -> float:
+    """Share of the time."""
+    timed(facts, loss)
+    found = facts.values["backward_nodes"]
+    return float(found["repeated_rows_ns"] / found["ns"])
+
+
+def all_pairs(x: Any) -> Any:
+    a, b = x.unsqueeze(1).repeat(1, ITEMS, 1), x.unsqueeze(0).expand(ITEMS, ITEMS, OF_ITEM)
+    return PAIRED(torch.cat([a, b], dim=-1))
+
+
+def edges(x: Any) -> Any:
+    source, target = torch.randint(0, ITEMS, (2, 100))
+    return PAIRED(torch.cat([x[source], x.index_select(0, target)], dim=1))
+
+
+def a_query_for_each_word(x: Any) -> Any:
+    return SINGLE(x[:1].expand(40, OF_ITEM))
+
+
+def both_rows_anew(x: Any) -> Any:
+    return PAIRED(torch.cat([x, x.sin()], dim=1))
+
+
+def few_of_the_columns(x: Any) -> Any:
+    return PAIRED(torch.cat([x[:1, :2].expand(ITEMS, 2), torch.cat([x, x], dim=1)[:, 2:]], dim=1))
+
+
+def dropped_differently(x: Any) -> Any:
+    return SINGLE(torch.nn.functional.dropout(x[:1].expand(40, OF_ITEM)))
+
+
+def each_row_once(x: Any) -> Any:
+    return SINGLE(x)[torch.randint(0, ITEMS, (100,))]
+
+
+@pytest.mark.parametrize("layer", [all_pairs, edges, a_query_for_each_word])
+def test_linear_layers_on_rows_that_are_there_several_times(facts: Facts, layer: Any) -> None:
+    assert 0.02 < repeated_rows(facts, layer(items()).square().mean()) < 0.98
+
+
+@pytest.mark.parametrize("layer", [both_rows_anew, few_of_the_columns, dropped_differently, each_row_once])
+def test_other_linear_layers(facts: Facts, layer: Any) -> None:
+    assert repeated_rows(facts, layer(items()).square().mean()) == 0.0
+
+
 def test_many_selections_of_one_tensor_visit_its_layers_once(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     by_row = backward_graph._by_row

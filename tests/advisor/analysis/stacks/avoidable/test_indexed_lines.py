@@ -97,6 +97,35 @@ def test_an_older_recorder_did_not_look_for_them() -> None:
     assert "older" in dict(seen().reasons)["step.ignored_s", 0]
 
 
+PAIRS = """\
+class Net:
+    def forward(self, x):
+        a = x.repeat(1, 9, 1)
+        pairs = torch.cat([a, x.expand(9, 9, 4)], -1)
+        return self.second(self.mlp(pairs))
+
+def train():
+    for x, y in loader:
+        out = net(x)
+        loss = criterion(out, y)
+        loss.backward()
+"""
+
+
+def test_the_line_that_calls_a_linear_layer_on_joined_rows() -> None:
+    linear = ("Linear.forward", "/env/site-packages/torch/nn/modules/linear.py", 134)
+    rows = (looks(30, ("train", SCRIPT, 9), MODULE, ("Net.forward", SCRIPT, 5), MODULE, linear),)
+    timed = {"passes": 3, "ns": 1000, "classes": [], "repeated_rows_ns": 250}
+    a = profiled(*rows, source=PAIRS, model=9, backward=11, facts={100: {"backward_nodes": timed}})
+    assert a.value("step.repeated_rows_s", 0) == pytest.approx(0.25 * a.model.own[0]["backward"])
+    (line,) = a.repeating_lines
+    assert (line.line, line.function, line.samples) == (5, "Net.forward", 30)
+    unseen = profiled(
+        *rows, source=PAIRS, model=9, backward=11, facts={100: {"backward_nodes": {**timed, "repeated_rows_ns": 0}}}
+    )
+    assert unseen.repeating_lines == ()
+
+
 SELECTING = """\
 class Net:
     def forward(self, x):

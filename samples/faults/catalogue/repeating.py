@@ -11,11 +11,12 @@ from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
-JOINED = "CMP034"
+JOINED, PAIRED = "CMP034", "CMP035"
 CHUNKED = ("DAT026", "DAT003")
 BANK = "return torch.from_numpy(self.bank.kernels())"
 chunks = Job("faults/jobs/input/chunks.py")  # a small net on images of an HDF5 file, 16 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
+relations = Job("faults/jobs/loop/relations.py")  # a network on all pairs of a scene's objects, 32 scenes per batch
 sampling = Job("faults/jobs/loop/sampling.py")  # a GRU trained by rewards for the sequences that it draws
 unrolling = Job("faults/jobs/loop/unrolling.py")  # a GRU cell that goes on from its own forecasts
 unpacked = Job("faults/jobs/input/unpacked.py")  # a small net on images that lie together in files, 16 per batch
@@ -164,6 +165,27 @@ SCENARIOS = (
         "drawn-words-beside-a-large-critic",
         "LOP018",
         sampling("--length=6", "--hidden=6000", "--steps=150"),
+        strength="just below",
+    ),
+    fault(
+        "pairs-of-repeated-objects",
+        PAIRED,
+        relations(),
+        line="self.pair(torch.cat(",
+        fixed=("--each", "--steps=800"),
+    ),
+    fault(
+        "pairs-of-few-repeated-objects",
+        PAIRED,
+        relations("--objects=10", "--layers=2", "--hidden=48", "--batch=64", "--steps=900"),
+        strength="just above",
+        line="self.pair(torch.cat(",
+        fixed=("--each", "--steps=1300"),
+    ),
+    fault(
+        "pairs-beside-many-layers",
+        PAIRED,
+        relations("--objects=6", "--layers=12", "--hidden=8", "--batch=64", "--steps=600"),
         strength="just below",
     ),
     fault(

@@ -50,7 +50,8 @@ _SHAPES = frozenset(
         "ViewBackward0",
     )
 )
-_REPEATED_MIN = 0.5  # of a product's rows
+_BY_INDEX = ("Gather", "Index")
+_REPEATED_MIN = 0.3  # of a product's rows
 _WITH_ROWS = {"MmBackward0": 0, "LinearBackward0": 0, "AddmmBackward0": 1}  # which input has the rows of a product
 
 
@@ -159,7 +160,8 @@ def on_repeated_rows(nodes: list[Any]) -> dict[Any, float]:
         node, place = _below_views(*product.next_functions[at])
         joins = node is not None and node.name() == _JOIN
         parts = node.next_functions if joins else [(node, place)]
-        rows = [(_repeats(*_below_views(*part)), elements_made(*part)) for part in parts if part[0] is not None]
+        wide = _columns(product, 0)
+        rows = [(_repeats(*_below_views(*part), wide), elements_made(*part)) for part in parts if part[0] is not None]
         spared = sum(share * elements for share, elements in rows) / max(1, elements_made(*product.next_functions[at]))
         if spared >= _REPEATED_MIN:
             found[product] = spared
@@ -174,15 +176,24 @@ def _below_views(node: Any, place: int) -> tuple[Any, int]:
     return node, place
 
 
-def _repeats(node: Any, place: int) -> float:
-    """Share of the rows that are there before, as what repeats them has made them of fewer ones."""
+def _repeats(node: Any, place: int, wide: int) -> float:
+    """Share of the rows that are there before, as what repeats them has made them of fewer ones.
+
+    Taking rows by an index costs by their columns: none of these are worth it if the product makes them wider.
+    """
     if node is None or not node.name().startswith(_REPEATS):
+        return 0.0
+    if node.name().startswith(_BY_INDEX) and wide > _columns(node, place):
         return 0.0
     before, at = node.next_functions[0]
     if before is None:
         return 0.0
     before, at = _below_views(before, at)
     return max(0.0, 1.0 - elements_made(before, at) / max(1, elements_made(node, place)))
+
+
+def _columns(node: Any, place: int) -> int:
+    return int(node._input_metadata[place].shape[-1])
 
 
 def before_selections(nodes: list[Any]) -> dict[Any, float]:

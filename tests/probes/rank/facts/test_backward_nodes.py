@@ -417,6 +417,7 @@ def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> 
 
 ITEMS, OF_ITEM = 12, 6
 PAIRED, SINGLE = torch.nn.Linear(2 * OF_ITEM, 8), torch.nn.Linear(OF_ITEM, 8)
+NARROW, WIDER = torch.nn.Linear(2 * OF_ITEM, OF_ITEM), torch.nn.Linear(2 * OF_ITEM, 8)
 
 
 def items() -> Any:
@@ -437,7 +438,7 @@ def all_pairs(x: Any) -> Any:
 
 def edges(x: Any) -> Any:
     source, target = torch.randint(0, ITEMS, (2, 100))
-    return PAIRED(torch.cat([x[source], x.index_select(0, target)], dim=1))
+    return NARROW(torch.cat([x[source], x.index_select(0, target)], dim=1))
 
 
 def a_query_for_each_word(x: Any) -> Any:
@@ -450,6 +451,12 @@ def both_rows_anew(x: Any) -> Any:
 
 def few_of_the_columns(x: Any) -> Any:
     return PAIRED(torch.cat([x[:1, :2].expand(ITEMS, 2), torch.cat([x, x], dim=1)[:, 2:]], dim=1))
+
+
+def wider_edges(x: Any) -> Any:
+    """Taking wide rows by an index would cost more than it saves."""
+    source, target = torch.randint(0, ITEMS, (2, 100))
+    return WIDER(torch.cat([x[source], x[target]], dim=1))
 
 
 def dropped_differently(x: Any) -> Any:
@@ -465,7 +472,7 @@ def test_linear_layers_on_rows_that_are_there_several_times(facts: Facts, layer:
     assert 0.02 < repeated_rows(facts, layer(items()).square().mean()) < 0.98
 
 
-@pytest.mark.parametrize("layer", [both_rows_anew, few_of_the_columns, dropped_differently, each_row_once])
+@pytest.mark.parametrize("layer", [both_rows_anew, wider_edges, few_of_the_columns, dropped_differently, each_row_once])
 def test_other_linear_layers(facts: Facts, layer: Any) -> None:
     assert repeated_rows(facts, layer(items()).square().mean()) == 0.0
 

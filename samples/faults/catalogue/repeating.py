@@ -185,7 +185,7 @@ SCENARIOS = (
     fault(
         "pairs-beside-many-layers",
         PAIRED,
-        relations("--objects=6", "--layers=12", "--hidden=8", "--batch=64", "--steps=600"),
+        relations("--objects=4", "--layers=24", "--hidden=8", "--batch=64", "--steps=600"),
         strength="just below",
     ),
     fault(

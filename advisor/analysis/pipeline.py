@@ -108,6 +108,7 @@ def analyse(recording: Recording) -> Analysis:
     everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)
+    fed = {rank for rank, steps in steady.items() if steps.fed}
     run = run_context(recording, everything, steady)
     over = steady_context(run) if steady else None
     values = provide(OF_RUNS, run, provide(OF_STEADY_STEPS, over) if over else None)
@@ -155,8 +156,8 @@ def analyse(recording: Recording) -> Analysis:
         holders=holders(recording, steady),
         hot_lines=run.hot_lines,
         waiting_lines=waiting_lines(recording),
-        preparing_lines=own_lines(recording, "preparing"),
-        measuring_lines=own_lines(recording, "measuring"),
+        preparing_lines=own_lines(recording, "preparing", fed),
+        measuring_lines=own_lines(recording, "measuring", fed),
         collection_lines=collection_lines(recording),
         element_lines=element_lines(recording),
         repeated_lines=repeated_lines(recording),

@@ -1,7 +1,7 @@
 """Batch preparation in the training loop.
 
 What it does: finds loops that compute something between fetching a batch and calling the model: augmentation, mixing,
-tokenising, normalising, labels made by hand.
+tokenising, normalising, labels made by hand; and iterators other than a DataLoader that make the batches in the training thread.
 
 Fires when: the training thread computes ≥ 5 % of the step in the script's own lines between the batch and the model (augmentation,
 tokenising); on a GPU, while nothing is queued there.
@@ -16,11 +16,13 @@ Fix: move it to the data set or `collate_fn`, with as many workers as it needs; 
 whole batches.
 
 Estimate: the step without it, as far as the cores can do the same work during training. The share is uncertain by one
-and a half standard errors of the samples, and at worst a quarter of it remains.
+and a half standard errors of the samples, and at worst a quarter of it remains. Without a DataLoader it is not known
+what workers would cost: between nothing and all of it.
 
 False alarms: below 5 % of the step the rule stays silent. Work inside the model's own forward, or on the same line as
-its call, belongs to the model; waiting belongs to LOP007; copies to the GPU belong to H2D001 and H2D002. Loops without
-a DataLoader make their data themselves on purpose.
+its call, belongs to the model; waiting belongs to LOP007; copies to the GPU belong to H2D001 and H2D002. In loops without
+a DataLoader only what they iterate over counts (`for batch in table.iter(64)`): other data they make themselves on purpose, as
+rollouts are.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
-from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_PREPARING_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import batches_made, model_of
@@ -61,9 +63,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         _to_workers(a, found, best),
         model.saving(model.at_best(best), worst, "loader workers prepare the batches"),
     )
-    if saving.speedup[1] < GAIN_RATIO_MIN:
-        fix, free = _cheaper(found), model.step_s - found.lost_s
-        saving = model.saving(free, model.step_s, "at best no cost: no core is left for workers")
+    unfed = not a.by_rank(LOADER_WORKERS)
+    if unfed or saving.speedup[1] < GAIN_RATIO_MIN:
+        fix, free = _read_ahead(found) if unfed else _cheaper(found), model.step_s - found.lost_s
+        basis = "at best no cost" if unfed else "at best no cost: no core is left for workers"
+        saving = model.saving(free, model.step_s, basis)
     title = "Batch preparation in the training loop"
     return finding_of(RULE.id, a, found, title, fix=fix, saving=saving)
 
@@ -75,6 +79,15 @@ def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
     return Fix(
         "move this line to the loader workers",
         f"in the data set's __getitem__ or in collate_fn, with {counted(workers, 'worker')} or more (num_workers={workers})",
+        found.where,
+        "small change",
+    )
+
+
+def _read_ahead(found: OwnCode) -> Fix:
+    return Fix(
+        "make what the loop iterates over cheaper, or have workers make it ahead",
+        "whole batches at once, in the order in which they lie in memory or on disk; or a DataLoader over it with num_workers=2",
         found.where,
         "small change",
     )

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place, writes_output
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_trained_on
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import heads_loop, is_trained_on
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_SAMPLES_MIN,
@@ -71,22 +71,26 @@ _ASLEEP = (
 def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of preparing and measuring, for each rank with a profile.
 
-    Their sum is at most the forward pass; on a GPU, at most the time in which the GPU had nothing queued.
+    Their sum is at most the forward pass; on a GPU, at most the time in which the GPU had nothing queued. Where no loader of torch feeds
+    a rank, preparing is what the loop iterates over, and how long it measures is not known.
     """
     found = Measured()
     on_gpu = ranks_on_gpus(recording)
     for rank, steps in steady.items():
-        shares = _shares(recording, rank, on_gpu=rank in on_gpu)
+        shares = _shares(recording, rank, on_gpu=rank in on_gpu, fed=steps.fed)
         most_s = values.get((GPU_HOST_PACED_S, rank)) if rank in on_gpu else steps.per_step("forward")
-        if steps.fed and shares is not None and most_s is not None:
+        if shares is None or most_s is None:
+            continue
+        if steps.fed or shares["preparing"]:
             found[STEP_PREPARING_S, rank] = min(most_s, shares["preparing"] * steps.per_step_s)
+        if steps.fed:
             left_s = most_s - found[STEP_PREPARING_S, rank]
             found[STEP_MEASURING_S, rank] = min(left_s, shares["measuring"] * steps.per_step_s)
     return found
 
 
-def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
-    """The lines of this kind over all ranks, the longest first."""
+def own_lines(recording: Recording, kind: Kind, fed: Set[int]) -> tuple[HotLine, ...]:
+    """The lines of this kind over all ranks, the longest first. `fed`: ranks with steps that a loader of torch feeds."""
     on_gpu = ranks_on_gpus(recording)
     return longest(
         recording,
@@ -97,13 +101,13 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
                 count,
             )
             for rank, profile in profiles_by_rank(recording)
-            for what, frame, row, count in _own(profile, recording.sources, on_gpu=rank in on_gpu)
+            for what, frame, row, count in _own(profile, recording.sources, on_gpu=rank in on_gpu, fed=rank in fed)
             if what == kind
         ),
     )
 
 
-def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
+def _shares(recording: Recording, rank: int, *, on_gpu: bool, fed: bool) -> Mapping[Kind, float] | None:
     """Shares of a rank's stack samples by kind of line; None if no profile can show them."""
     profiles = [profile for of, profile in profiles_by_rank(recording) if of == rank]
     samples = sum(profile["looks"] for profile in profiles)
@@ -111,17 +115,17 @@ def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, f
         return None
     seen = Counter[Kind]()
     for profile in profiles:
-        for kind, _, _, count in _own(profile, recording.sources, on_gpu=on_gpu):
+        for kind, _, _, count in _own(profile, recording.sources, on_gpu=on_gpu, fed=fed):
             seen[kind] += count
     return {"preparing": seen["preparing"] / samples, "measuring": seen["measuring"] / samples}
 
 
 def _own(
-    profile: StackProfile, sources: Sequence[Source], *, on_gpu: bool
+    profile: StackProfile, sources: Sequence[Source], *, on_gpu: bool, fed: bool
 ) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
     """Yields (kind of work, the loop's own line, the stack, number of samples that found it awake there)."""
     rows = user_rows(profile)
-    path = ModelPath(rows, sources)
+    path = ModelPath(rows, sources, fed=fed)
     for row in rows:
         found, count = path.off(row), row.get("awake", row["count"])
         if found is not None and count and not waits(row, on_gpu=on_gpu):
@@ -206,8 +210,8 @@ def waits(row: SeenStack, *, on_gpu: bool) -> bool:
 class ModelPath:
     """Functions on the way to the model, and their lines that lead there."""
 
-    def __init__(self, rows: list[SeenStack], sources: Sequence[Source]) -> None:
-        self._sources = sources
+    def __init__(self, rows: list[SeenStack], sources: Sequence[Source], *, fed: bool = True) -> None:
+        self._sources, self._fed = sources, fed
         self._paths = call_paths(rows)
         self._models = lines_to([row for row in rows if not _transforms(row)], calls_model)
         # functions of an evaluation, which also fetches and calls the model
@@ -226,6 +230,8 @@ class ModelPath:
             if line not in models:
                 below = [frame["file"] for frame in frames[:n]]
                 kind = "preparing" if line < min(models) else self._after_model(at, line)
+                if kind == "preparing" and not self._fed and not heads_loop(self._sources, at[0], line):
+                    return None
                 matches = (
                     self._makes_ready(row, at, line, below)
                     if kind == "preparing"

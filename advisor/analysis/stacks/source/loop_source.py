@@ -41,6 +41,15 @@ def loops_around(sources: Sequence[Source], file: str, lines: Set[int]) -> bool:
     return function is not None and any(_loop(function, line) is not None for line in lines)
 
 
+def heads_loop(sources: Sequence[Source], file: str, line: int) -> bool:
+    """True if this line is the head of a loop over something that makes what it gives: no number, list or tensor by its text."""
+    function = function_at(sources, file, line)
+    loops = (
+        [] if function is None else [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))]
+    )
+    return any(loop.lineno <= line < loop.body[0].lineno and "range" not in names_in(loop.iter) for loop in loops)
+
+
 def loop_apart(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> int | None:
     """The first line of the outermost loop around a line that leads to no backward pass; None if there is none."""
     function = function_at(sources, file, line)

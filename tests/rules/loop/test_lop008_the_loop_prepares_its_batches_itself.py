@@ -59,6 +59,14 @@ def test_lop008_promises_what_the_cores_carry() -> None:
     assert full.saving is not None and full.saving.speedup == pytest.approx((1.0, 1 / 0.8))
 
 
+def test_lop008_does_not_know_what_workers_would_cost_without_a_loader() -> None:
+    given = TABLE.job()
+    values = {key: value for key, value in given.values.items() if key[0] != "loader.workers"}
+    finding = found("LOP008", replace(given, values=values))
+    assert "what the loop iterates over" in finding.fixes[0].title
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 1 / 0.8))
+
+
 def test_lop008_is_about_the_rank_that_does_and_gains_what_the_others_need_less() -> None:
     finding = found("LOP008", TABLE.job(alone=True))
     assert finding.title.endswith(" on rank 1") and finding.scope.ranks == (1,)

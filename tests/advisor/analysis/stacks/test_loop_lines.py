@@ -11,6 +11,7 @@ from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, profile
 from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER
 
 SET_UP, FETCH, READY, FORWARD, LOSS, BACKWARD, LOG = 18, 20, 22, 24, 25, 26, 28
@@ -187,3 +188,32 @@ def test_copies_to_the_gpu_are_reported_elsewhere() -> None:
 def test_nobody_knows_without_a_profile_or_a_loader() -> None:
     assert not analyse(recording({0: plan(60)})).has("step.preparing_s")
     assert not seen(looks(80, READY), flags={"flags": FLAG_NO_LOADER}).has("step.preparing_s")
+
+
+UNFED = {"flags": FLAG_NO_LOADER}
+TABLE = """\
+def train(table, environment):
+    net = Net()
+    for batch in {over}:
+        x = environment.observe()
+        loss = criterion(net(x), batch)
+        loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "line", "found"),
+    [
+        pytest.param("table.iter(64)", 3, [3], id="batches of a table"),
+        pytest.param("table.iter(64)", 4, [], id="what it makes itself, on purpose"),
+        pytest.param("range(64)", 3, [], id="numbers"),
+    ],
+)
+def test_without_a_loader_what_the_loop_iterates_over_prepares(over: str, line: int, found: list[int]) -> None:
+    source = (Source(SCRIPT, "", TABLE.format(over=over)),)
+    step = (looks(80, 5, MODULE, CONVOLUTION), looks(160, 6, TENSOR, ENGINE))
+    stacks = (*step, looks(80, line, ("_getitem", f"{LIBRARY}/datasets/arrow_dataset.py", 2900)))
+    steps = {0: plan(60, forward=60, **UNFED)}
+    a = analyse(recording(steps, events=(profile(*stacks),), facts={100: {}}, sources=source))
+    assert [each.line for each in a.preparing_lines] == found
+    assert a.has("step.preparing_s") == bool(found) and not a.has("step.measuring_s")

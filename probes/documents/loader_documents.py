@@ -46,6 +46,7 @@ class DescribedDataset(_Classed, total=False):
     columns: list[NumberColumn]  # that Hugging Face datasets decode from Arrow, with the most numbers first
     other_columns: Whole  # that they return besides, if not single numbers: texts, images, structures
     lookup_ns: Whole  # time of one lookup in their indices mapping; absent without a mapping
+    divided_among: Whole  # ranks, each of which makes all samples of a stream of Hugging Face and keeps its own
     name: str
     split: str
     inner: DescribedDataset

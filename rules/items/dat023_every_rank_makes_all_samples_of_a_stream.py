@@ -1,10 +1,12 @@
 """Data loading: whole stream processed by each rank or worker.
 
 What it does: finds an iterable data set whose samples are divided among ranks or workers after they are made, so that each makes all
-samples and throws those of the others away: by accelerate or transformers, or by the data set's own `if i % world_size == rank`.
+samples and throws those of the others away: by accelerate or transformers, by `split_dataset_by_node` of a stream whose shards the ranks
+cannot share evenly, or by the data set's own `if i % world_size == rank`.
 
 Fires when: input wait is ≥ 5 % of the step, or waiting for cores that the workers hold ≥ 10 %, and the loader's data set
-is an `IterableDatasetShard` over several ranks, or its source divides samples that it has already processed.
+is an `IterableDatasetShard` over several ranks, a stream of Hugging Face with another number of shards than a multiple of the ranks, or
+its source divides samples that it has already processed.
 
 Why it is slow: an `IterableDataset` has no indices to divide. Each rank's shard takes every sample from it and keeps its own
 batches; with N ranks the reading, tokenising and cropping of N - 1 of N samples is done for nothing, and more ranks make it no faster.
@@ -55,7 +57,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not (waited or crowded) or level is None or a.workers is None:
         return Clear(RULE.id)
     split = a.stream_splits.get(name)
-    parts = _parts(a, loader, split, sharded=name.endswith(_SHARD))
+    unsharded = loader.dataset.get("divided_among", 1) if loader is not None else 1
+    parts = unsharded if unsharded > 1 else _parts(a, loader, split, sharded=name.endswith(_SHARD))
     if parts < 2:
         return Clear(RULE.id)
     gone = 1.0 - 1.0 / parts, (1.0 - _LEFT_WORST) * (1.0 - 1.0 / parts)
@@ -73,7 +76,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "data set", name, "", None, f"processes every sample of the stream on each of the {of}", "continues"
             ),
         ),
-        fixes=_fixes(parts, where_of(loader)) if split is None else _fixes_of(split, parts),
+        fixes=(_shards(parts, where_of(loader)),)
+        if unsharded > 1
+        else _fixes(parts, where_of(loader))
+        if split is None
+        else _fixes_of(split, parts),
         saving=model_of(a).saving(best, worst, "this run's batches simulated with only their own samples"),
     )
 
@@ -84,6 +91,15 @@ def _parts(a: Analysis, loader: LoaderFacts | None, split: StreamSplit | None, *
         return a.world_size if sharded else 1
     workers = max(1, loader.num_workers) if loader is not None and split.of_workers else 1
     return (a.world_size if split.of_ranks else 1) * workers
+
+
+def _shards(parts: int, where: Where | None) -> Fix:
+    """For a stream of Hugging Face, which divides its shards among the ranks only if all get as many."""
+    change = (
+        f"a multiple of {parts}, times the number of workers: data.to_iterable_dataset(num_shards={4 * parts}), or as many files; a stream "
+        "with any other number is divided sample by sample"
+    )
+    return Fix(f"as many shards for each of the {parts} ranks", change, where, "one line")
 
 
 def _fixes(parts: int, where: Where | None) -> tuple[Fix, ...]:

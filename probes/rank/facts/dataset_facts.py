@@ -282,10 +282,27 @@ def _of_known_kinds(dataset: Any) -> DescribedDataset:
     columns = _number_columns(own(dataset, "_data"), own(dataset, "_format_columns"))
     if columns is not None:
         found["columns"], found["other_columns"] = columns
+    ranks = _divided_among(dataset)
+    if ranks > 1:
+        found["divided_among"] = ranks
     lookup_ns = _lookup_ns(own(dataset, "_indices"))
     if lookup_ns is not None:
         found["lookup_ns"] = lookup_ns
     return found
+
+
+def _divided_among(stream: Any) -> int:
+    """Ranks among which the finished samples of a stream are divided, since its shards cannot be; 0 if they can, or of other data sets."""
+    divided, examples = own(stream, "_distributed"), own(stream, "_ex_iterable")
+    ranks, way = own(divided, "world_size"), own(divided, "strategy") or "auto"
+    if type(ranks) is not int or examples is None or way == "shards":
+        return 0
+    try:
+        shards = examples.num_shards if hasattr(type(examples), "num_shards") else examples.n_shards
+    except Exception:  # another version of the library
+        reraise_signal_exception()
+        return 0
+    return ranks if way == "examples" or shards % ranks else 0
 
 
 def _number_columns(table: Any, chosen: Any) -> tuple[list[NumberColumn], int] | None:

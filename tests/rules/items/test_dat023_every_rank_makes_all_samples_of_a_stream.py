@@ -72,6 +72,14 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
+def test_a_stream_of_hugging_face_needs_other_shards() -> None:
+    a = dat023(data="datasets.iterable_dataset.IterableDataset")
+    loaders = tuple(replace(each, dataset={**each.dataset, "divided_among": 2}) for each in a.loaders)
+    finding = found("DAT023", replace(a, loaders=loaders))
+    assert finding.title.startswith("Data loading: each of 2 ranks processes the whole stream")
+    assert finding.fixes[0].where == Where(SCRIPT, 42) and "num_shards=8" in finding.fixes[0].change
+
+
 def test_the_ranks_are_counted_and_both_ways_out_are_told() -> None:
     finding = found("DAT023", dat023())
     assert finding.title == "Data loading: each of 2 ranks processes the whole stream and keeps one sample in 2"

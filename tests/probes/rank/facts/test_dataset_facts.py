@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -393,3 +394,27 @@ def test_the_size_of_a_users_object_is_not_asked_for() -> None:
 
     (described,) = describe_dataset(Rows(held=[Sized()] * 10_000))["objects"]
     assert described["bytes"] == 640_000
+
+
+@pytest.mark.parametrize(
+    ("shards", "strategy", "among"),
+    [(1, "auto", 2), (3, "auto", 2), (4, "auto", None), (1, "shards", None), (4, "examples", 2), (1, None, 2)],
+)
+def test_a_stream_whose_samples_are_divided_and_not_its_shards(
+    monkeypatch: pytest.MonkeyPatch, shards: int, strategy: str | None, among: int | None
+) -> None:
+    class Examples:
+        num_shards = shards
+
+    class Stream:
+        def __init__(self) -> None:
+            self._ex_iterable = Examples()
+            self._distributed = SimpleNamespace(rank=0, world_size=2)
+            if strategy is not None:  # older versions have none
+                self._distributed.strategy = strategy
+
+    assert "divided_among" not in describe_dataset(Stream())  # a class of the user's
+    Stream.__module__ = "datasets.iterable_dataset"
+    assert describe_dataset(Stream()).get("divided_among") == among
+    monkeypatch.setattr(Examples, "num_shards", property(lambda self: 1 / 0))
+    assert "divided_among" not in describe_dataset(Stream())

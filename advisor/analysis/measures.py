@@ -35,6 +35,7 @@ from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
 from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transform_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_values
@@ -331,6 +332,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "step.weight_computations",
         ),
     ),
+    Provider(lambda c, _: transform_values(c.run.recording, c.run.steady), named("step.transforms_s")),
     Provider(lambda c, _: repeated_pass_values(c.run.recording, c.run.steady), named("step.again_s")),
     _in_own_lines(foreign_values, "step.foreign_s"),
     _in_own_lines(hook_values, "step.hooks_s"),

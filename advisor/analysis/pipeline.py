@@ -39,6 +39,7 @@ from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
 from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import attention_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transforming_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
@@ -176,6 +177,7 @@ def analyse(recording: Recording) -> Analysis:
         independent_loops=independent_loops(recording),
         chained_loops=chained_loops(recording),
         joined_lines=joined_lines(recording),
+        transforming_lines=transforming_lines(recording),
         repeating_lines=repeating_lines(recording),
         frozen_calls=frozen_calls(recording),
         second_computations=second_computations(recording),

@@ -287,6 +287,7 @@ class Analysis:
     repeating_lines: tuple[
         HotLine, ...
     ] = ()  # that call linear layers on rows which are joined or repeated before, longest first
+    transforming_lines: tuple[HotLine, ...] = ()  # that call Fourier transforms; `leaf`: an awkward length
     joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first
     second_computations: tuple[SecondComputation, ...] = ()  # longest first

@@ -218,6 +218,7 @@ class _BackwardUse(TypedDict, total=False):
     ignored_ns: Whole
     unselected_ns: Whole
     repeated_rows_ns: Whole
+    transforms: list[tuple[Whole, Whole]]
     again_ns: Whole
     loss_rows: list[Whole]
     searched: Whole
@@ -233,6 +234,7 @@ class BackwardNodeTimes(_BackwardUse):
     `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
     `unselected_ns`: computing, in layers that take each row by itself, rows that a later selection leaves out.
     `repeated_rows_ns`: linear layers on rows that are there several times, and joining these rows.
+    `transforms`: lengths of Fourier transforms, and ns in these.
     `searched`: elements of gradients that anomaly detection searched for NaN.
     `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.
     """

@@ -131,6 +131,11 @@ STEP_REPEATED_ROWS_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: linear layers on rows that are there several times, and joining these rows",
 )
+STEP_TRANSFORMS_S = RankMeasure(
+    "step.transforms_s",
+    "s",
+    "part of the backward pass on a CPU: Fourier transforms of lengths with a large prime factor",
+)
 STEP_AGAIN_S = RankMeasure(
     "step.again_s",
     "s",

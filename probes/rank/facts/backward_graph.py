@@ -170,6 +170,18 @@ def on_repeated_rows(nodes: list[Any]) -> dict[Any, float]:
     return found
 
 
+def transformed_length(node: Any) -> int:
+    """The last transformed length of a Fourier transform; 0 of other nodes."""
+    if not node.name().startswith("Fft"):
+        return 0
+    axis = node._saved_dim[-1]
+    if not node.name().startswith("FftR2C"):
+        return int(node._input_metadata[0].shape[axis])
+    before, place = node.next_functions[0]
+    shape = before.variable.shape if before.name() == LEAF else before._input_metadata[place].shape
+    return int(shape[axis])
+
+
 def _below_views(node: Any, place: int) -> tuple[Any, int]:
     while node is not None and node.name() in _SHAPES and node.next_functions:
         node, place = node.next_functions[0]

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
-from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows
+from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows, transformed_length
 from .precision_facts import is_observed
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 24  # of those with most time
 ORDERED_MAX = 8_000  # nodes of a pass whose order is kept, a letter each
+TRANSFORMS_MAX = 8
 IN_PLACE = "torch::autograd::CopySlices"
 SEQUENCE_NUMBER = "_sequence_nr"  # of a node, as the forward pass made them
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
@@ -63,6 +64,8 @@ class BackwardNodes:
         self._ignored = self._unselected = 0.0  # of its rows
         self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
         self._repeated_rows = 0.0  # of those of the current node
+        self._transforms: dict[int, int] = {}  # ns by the lengths of Fourier transforms
+        self._length = 0  # of the current one
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
         self._searched: int | None = 0  # elements, for NaN; None if they cannot be counted
@@ -105,7 +108,8 @@ class BackwardNodes:
                 for node in nodes:
                     found, use = self._counted(node, whole), uses.get(node, NEEDED)
                     rows = before_loss.get(node, ""), selected.get(node, 0.0)
-                    mark = self._mark(found, use, rows, repeated.get(node, 0.0), again=self._again(node))
+                    rest = repeated.get(node, 0.0), transformed_length(node)
+                    mark = self._mark(found, use, rows, rest, again=self._again(node))
                     self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
@@ -128,13 +132,13 @@ class BackwardNodes:
             self._release()
 
     def _mark(
-        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], repeated: float, *, again: bool
+        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], rest: tuple[float, int], *, again: bool
     ) -> Callable[[Any], None]:
         if not any(rows):
-            return lambda gradients: self._begins(found, use, repeated, again=again)
+            return lambda gradients: self._begins(found, use, *rest, again=again)
 
         def begins(gradients: Any) -> None:
-            self._begins(found, use, repeated, again=again)
+            self._begins(found, use, *rest, again=again)
             try:
                 self._read_rows(gradients[0], *rows)
             except Exception as error:
@@ -164,7 +168,13 @@ class BackwardNodes:
             self._unselected = min(share, unselected)  # more than these depends on what the rows are
 
     def _begins(
-        self, following: BackwardNodeClass | None, use: str, repeated: float = 0.0, *, again: bool = False
+        self,
+        following: BackwardNodeClass | None,
+        use: str,
+        repeated: float = 0.0,
+        length: int = 0,
+        *,
+        again: bool = False,
     ) -> None:
         now = perf_counter_ns()
         self._ns += now - self._since
@@ -174,9 +184,12 @@ class BackwardNodes:
             self._use_ns[self._use] += now - self._since
             self._ignored_ns += round(self._ignored * (now - self._since))
             self._unselected_ns += round(self._unselected * (now - self._since))
+            if self._length:
+                self._transforms[self._length] = self._transforms.get(self._length, 0) + now - self._since
             self._repeated_rows_ns += round(self._repeated_rows * (now - self._since))
             self._again_ns += (now - self._since) * self._repeats
         self._ignored, self._unselected, self._repeated_rows, self._repeats = 0.0, 0.0, repeated, again
+        self._length = length
         self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
@@ -211,6 +224,7 @@ class BackwardNodes:
                 "unselected_ns": self._unselected_ns,
                 "repeated_rows_ns": self._repeated_rows_ns,
                 "again_ns": self._again_ns,
+                "transforms": sorted(self._transforms.items(), key=lambda each: -each[1])[:TRANSFORMS_MAX],
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
                 "order": self._order,

@@ -477,6 +477,18 @@ def test_other_linear_layers(facts: Facts, layer: Any) -> None:
     assert repeated_rows(facts, layer(items()).square().mean()) == 0.0
 
 
+@pytest.mark.parametrize("leaf", [False, True])
+def test_fourier_transforms_have_their_lengths(facts: Facts, leaf: bool) -> None:
+    x, kernel = torch.randn(3, 127, requires_grad=True), torch.randn(40, requires_grad=True)
+    if not leaf:
+        x = x * 1.0
+    spectrum = torch.fft.rfft(x) * torch.fft.rfft(kernel, n=127)
+    timed(facts, torch.fft.irfft(spectrum, n=126).sum() + torch.fft.fft(kernel, n=50).abs().sum())
+    found = facts.values["backward_nodes"]
+    assert {length for length, _ in found["transforms"]} == {127, 126, 50}
+    assert 0 < sum(ns for _, ns in found["transforms"]) < found["ns"]
+
+
 def test_many_selections_of_one_tensor_visit_its_layers_once(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     by_row = backward_graph._by_row

@@ -21,6 +21,9 @@ CONFIDENCE = 0.8
 ANY_RULE = "any"
 # Of the scales tried (0.03 to 0.12, and 0.2 to 1 per width) those near this gave the narrowest ranges that held 80 % of the cases left out.
 _SPREAD, _PER_WIDTH = 0.08, 0.3
+# A range begins at most so many times above the worst case, and ends at most so many times above the best one: far outside of these, wide
+# ranges had been stretched to 67 times as fast. Of 51 unseen gains 35 lay inside, without it 33; of 622 seeded ones 512 and 511.
+_FROM_BOUNDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def expected(saving: Saving, errors: GainErrors) -> Saving:
     bounds = saving.speedup
     middle, spread = _scale(bounds)
     likely, low, high = (math.exp(middle + spread * at) for at in (errors.likely, errors.low, errors.high))
+    low, high = min(low, bounds[0] * _FROM_BOUNDS), min(high, bounds[1] * _FROM_BOUNDS)
     low, high = min(low, likely * (1.0 - RUNS_DIFFER)), max(high, likely * (1.0 + RUNS_DIFFER))
     step_s = saving.seconds_per_step[1] / (1.0 - 1.0 / bounds[1])
     return replace(

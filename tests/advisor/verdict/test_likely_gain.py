@@ -41,6 +41,15 @@ def test_a_range_is_never_narrower_than_what_two_runs_differ_by_and_may_show_a_l
     assert found.speedup[0] < 1.0 and found.seconds_per_step[0] < 0.0
 
 
+def test_a_range_stays_near_the_two_cases() -> None:
+    far = GainErrors(1.2, 1.25, 7.4, 4, 12, 11, 10)
+    found = expected(saving(1.1, 15.0), far)
+    assert found.speedup == pytest.approx((1.1 * 1.5, 15.0 * 1.5)) and found.likely is not None
+    beyond = expected(saving(1.1, 1.2), GainErrors(6.0, 8.0, 9.0, 4, 12, 11, 10))
+    assert beyond.likely is not None and beyond.likely > 1.2 * 1.5
+    assert beyond.speedup == pytest.approx((1.1 * 1.5, beyond.likely * (1 + RUNS_DIFFER)))
+
+
 def test_no_gain_stays_none() -> None:
     found = expected(saving(1.0, 1.0), MIDDLE)
     assert (found.likely, found.speedup, found.seconds_per_step, found.bounds) == (1.0, (1.0, 1.0), (0.0, 0.0), None)

@@ -286,7 +286,7 @@ class Analysis:
     chained_loops: tuple[HotLine, ...] = ()
     repeating_lines: tuple[
         HotLine, ...
-    ] = ()  # that call linear layers on rows which are joined or repeated before, longest first
+    ] = ()  # that call linear layers on rows which lines before have joined or repeated
     transforming_lines: tuple[HotLine, ...] = ()  # that call Fourier transforms; `leaf`: an awkward length
     joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first

@@ -18,7 +18,7 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 # Torch 2.14 on a CPU, 512 rows there and back, in us for each number of a row: 0.3 to 1.8 with factors up to 5, 0.8 to 2.3 up to 31, 1.7
 # and 2.1 with 61 and 97, 3.2 with 127, 1.4 to 3.1 with 227 to 257, 5 to 8 in prime lengths of some thousands and with 263.
-FACTOR_MIN = 100
+_FACTOR_MIN = 100
 _CALLS = re.compile(r"\bi?r?h?fftn?2?\(|\bi?stft\(")
 
 
@@ -30,8 +30,7 @@ def transform_values(recording: Recording, steady: Mapping[int, RankSteps]) -> M
         if timed is None or not timed["ns"] or backward_s is None or "transforms" not in timed:
             found.missing[STEP_TRANSFORMS_S, rank] = "no backward pass was timed node by node"
         else:
-            awkward = sum(ns for length, ns in timed["transforms"] if largest_factor(length) >= FACTOR_MIN)
-            found[STEP_TRANSFORMS_S, rank] = awkward / timed["ns"] * backward_s
+            found[STEP_TRANSFORMS_S, rank] = sum(ns for _, ns in _awkward(timed)) / timed["ns"] * backward_s
     return found
 
 
@@ -54,7 +53,7 @@ def transforming_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 
 def _awkward(nodes: BackwardNodeTimes) -> list[tuple[int, int]]:
-    return [(length, ns) for length, ns in nodes.get("transforms", ()) if largest_factor(length) >= FACTOR_MIN]
+    return [(length, ns) for length, ns in nodes.get("transforms", ()) if largest_factor(length) >= _FACTOR_MIN]
 
 
 def largest_factor(number: int) -> int:

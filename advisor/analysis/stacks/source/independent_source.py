@@ -58,6 +58,9 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_Loop = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
 @dataclass(frozen=True, slots=True)
 class FoundLoop:
     file: str
@@ -100,16 +103,20 @@ def chained_loop(
         for loop in () if function is None else _loops_at(function, entry.line):
             if any(covers(loop, each) for each in lines):
                 continue
-            if not _is_chained(loop):
+            if isinstance(loop, COMPREHENSIONS) or not _is_chained(loop):
                 return None
             found = found or (entry.file, loop.lineno, entry.function.partition(".<locals>.<")[0])
     return found
 
 
-def _loops_at(function: ast.AST, line: int) -> list[ast.For | ast.While]:
-    """The loops and comprehensions with this line in their bodies, outermost first."""
-    loops = [node for node in guarded(function) if isinstance(node, (ast.For, ast.While))]
-    return [loop for loop in loops if covers(loop, line) and loop.body[0].lineno <= line]
+def _loops_at(function: ast.AST, line: int) -> list[_Loop]:
+    """The loops with this line in their bodies, and comprehensions on it, outermost first."""
+    loops = [node for node in guarded(function) if isinstance(node, (ast.For, ast.While, *COMPREHENSIONS))]
+    return [
+        loop
+        for loop in loops
+        if covers(loop, line) and (isinstance(loop, COMPREHENSIONS) or loop.body[0].lineno <= line)
+    ]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -42,7 +42,7 @@ def loops_around(sources: Sequence[Source], file: str, lines: Set[int]) -> bool:
 
 
 def heads_loop(sources: Sequence[Source], file: str, line: int) -> bool:
-    """True if this line is the head of a loop over something that makes what it gives: no number, list or tensor by its text."""
+    """True if this line is the head of a loop over something other than numbers."""
     function = function_at(sources, file, line)
     loops = (
         [] if function is None else [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))]

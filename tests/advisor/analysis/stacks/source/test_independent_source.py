@@ -180,6 +180,11 @@ def test_the_operations_of_a_line_have_their_names_in_the_graph(
         pytest.param("for _ in range(9):\n    total += f(torch.randn(4))", False, id="a sum"),
         pytest.param("for _ in range(9):\n    found.append(f(x))\n    n += 1\n    g(n)", False, id="a counter alone"),
         pytest.param(
+            "for _ in range(9):\n    x = torch.stack([f(s) for s in x])",
+            False,
+            id="a comprehension in it",
+        ),
+        pytest.param(
             "for _ in range(9):\n    for s in states:\n        f(s)\n    states = g(states)",
             False,
             id="one sample at a time in it",
@@ -190,7 +195,11 @@ def test_iterations_that_go_on_from_the_last_result_alone(loop: str, chained: bo
     text = (
         "def forward(x, h, y, layers, states, found, total, n):\n" + textwrap.indent(loop, "    ") + "\n    return x\n"
     )
-    calls = [n for n, line in enumerate(text.splitlines(), 1) if "(" in line and "for " not in line and n > 1]
+    calls = [
+        n
+        for n, line in enumerate(text.splitlines(), 1)
+        if "(" in line and not line.strip().startswith("for ") and n > 1
+    ]
     entry = Entry(FILE, calls[0], "forward", "called")
     first = next(n for n, line in enumerate(text.splitlines(), 1) if "for " in line or "while " in line)
     found = chained_loop([Source(FILE, "", text)], [entry], {})

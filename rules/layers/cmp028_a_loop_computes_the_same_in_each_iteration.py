@@ -48,10 +48,8 @@ _SAVED = (1.0, 0.5)  # at best nearly all of many iterations, at worst one of tw
 # keys of an attention, width 96 and 256, 20 and 60 words, 12 and 40 iterations: 1.85 to 3.13. Weight normalisation, width 64 to 256,
 # batches of 8 and 64, 48 iterations: 1.0 to 5.55. Tensor expressions of what needs no gradient have no backward pass.
 _OF_LAYERS, _OF_WEIGHTS, _OF_EXPRESSIONS = (3.2, 1.8), (5.6, 1.0), (1.0, 0.0)
-_OF_TIMED = (
-    1.05,
-    0.85,
-)  # of the nodes of parametrizations in the backward pass, where these were timed: what goes with them, too
+# Of the nodes of parametrizations in the backward pass, where these were timed: with what goes with them.
+_OF_TIMED = (1.05, 0.85)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -92,7 +90,8 @@ def _without(a: Analysis, lines: Sequence[HotLine], saved: float, *, hopeful: bo
     computations = a.by_rank(STEP_WEIGHT_COMPUTATIONS) if weights else {}
     spared: dict[tuple[int, str], float] = {}
     for rank, seconds in a.by_rank(STEP_INVARIANT_S).items():
-        of_rank = 1.0 - 1.0 / computations[rank] if rank in computations else saved
+        # fewer than one for each weight, where a pass leaves some layers out
+        of_rank = 1.0 - 1.0 / max(1.0, computations[rank]) if rank in computations else saved
         again = _OF_TIMED[not hopeful] * timed.get(rank, 0.0) or backward * seconds
         spared[rank, "forward"], spared[rank, "backward"] = of_rank * seconds, of_rank * again
     return step_sparing(a, spared, hopeful=hopeful)

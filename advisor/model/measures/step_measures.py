@@ -119,7 +119,7 @@ STEP_PARAMETRIZED_S = RankMeasure(
 STEP_WEIGHT_COMPUTATIONS = RankMeasure(
     "step.weight_computations",
     "",
-    "times that a step computes each parametrized weight (orthogonal, weight normalisation)",
+    "times that a pass computes each parametrized weight (orthogonal, weight normalisation)",
 )
 STEP_UNSELECTED_S = RankMeasure(
     "step.unselected_s",

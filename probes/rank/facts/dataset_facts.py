@@ -295,10 +295,10 @@ def _divided_among(stream: Any) -> int:
     """Ranks among which the finished samples of a stream are divided, since its shards cannot be; 0 if they can, or of other data sets."""
     divided, examples = own(stream, "_distributed"), own(stream, "_ex_iterable")
     ranks, way = own(divided, "world_size"), own(divided, "strategy") or "auto"
-    if type(ranks) is not int or examples is None or way == "shards":
+    if type(ranks) is not int or ranks < 1 or examples is None or way == "shards":
         return 0
     try:
-        shards = examples.num_shards if hasattr(type(examples), "num_shards") else examples.n_shards
+        shards = int(examples.num_shards if hasattr(type(examples), "num_shards") else examples.n_shards)
     except Exception:  # another version of the library
         reraise_signal_exception()
         return 0

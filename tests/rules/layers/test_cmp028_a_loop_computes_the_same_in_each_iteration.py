@@ -9,9 +9,11 @@ import pytest
 
 from host_rule_cases import hot
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis
-from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.findings import Clear, Where
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, job, rank
-from rule_runs import found
+from rule_runs import RULES, found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -83,5 +85,8 @@ def test_the_nodes_of_parametrizations_that_were_timed_say_more_than_the_forward
     saving = found("CMP028", counted).saving
     worst, best = 0.9 * (0.05 + 0.85 * 0.15), 0.9 * (0.05 + 1.05 * 0.15)
     assert saving is not None and saving.seconds_per_step == pytest.approx((worst / 0.91, best / 0.91))
+    for few in (0.5, 1.0):  # not all weights in each pass
+        once = cmp028(0.05, leaf=PARAMETRIZED, values={**timed, "step.weight_computations": {0: few}})
+        assert run_rule(RULES["CMP028"], once, Config()) == Clear("CMP028")
     layers = found("CMP028", cmp028(0.05, values=timed)).saving
     assert layers is not None and layers.seconds_per_step[0] < worst / 0.91

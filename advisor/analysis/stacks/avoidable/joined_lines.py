@@ -19,7 +19,7 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_JOINED_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 
-_JOINS = (
+_JOINS = (  # of torch, numpy and pandas
     "cat",
     "column_stack",
     "concat",
@@ -28,7 +28,7 @@ _JOINS = (
     "hstack",
     "row_stack",
     "vstack",
-)  # torch, numpy, pandas
+)
 _LOOPS = (ast.For, ast.While)
 
 

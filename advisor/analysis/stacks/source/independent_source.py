@@ -135,7 +135,12 @@ def _is_chained(loop: ast.For | ast.While) -> bool:
         isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and names(node.slice) & turns
         for node in inside
     )
-    if takes or not gone_on - counters or any(last_name(call.func) == "next" for call in calls):
+    # a recurrent layer takes the same input many times in one call: `h = cell(z, h)`
+    recurs = any(
+        len(call.args) > 1 and names(call.args[1]) & gone_on and not names(call.args[0]) & (iteration.assigned | turns)
+        for call in calls
+    )
+    if takes or recurs or not gone_on - counters or any(last_name(call.func) == "next" for call in calls):
         return False
     layers = any(isinstance(call.func, ast.Name) and call.func.id in turns for call in calls)
     return isinstance(loop, ast.While) or layers or _only_counts(loop.iter)

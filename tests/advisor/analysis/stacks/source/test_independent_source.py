@@ -176,6 +176,7 @@ def test_the_operations_of_a_line_have_their_names_in_the_graph(
             "t = 0\nwhile t < 9:\n    h = cell(x[:, t], h)\n    t += 1", False, id="the same, counted by hand"
         ),
         pytest.param("for step in x.unbind(1):\n    h = cell(step, h)", False, id="a cell along parts"),
+        pytest.param("for _ in range(9):\n    h = cell(y, h)\n    g(h)", False, id="a cell with the same input"),
         pytest.param("for _ in range(9):\n    h = cell(next(parts), h)", False, id="a cell along an iterator"),
         pytest.param("for _ in range(9):\n    total += f(torch.randn(4))", False, id="a sum"),
         pytest.param("for _ in range(9):\n    found.append(f(x))\n    n += 1\n    g(n)", False, id="a counter alone"),

@@ -239,6 +239,11 @@ def where_of(loader: LoaderFacts | None) -> Where | None:
     return Where(loader.file, loader.line) if loader is not None and loader.file else None
 
 
+def sampler_of(a: Analysis, loader: LoaderFacts | None) -> Where | None:
+    """Where most of the indices are drawn: the line of the job's sampler, or the loader's where torch draws them."""
+    return next((Where(line.file, line.line) for line in a.drawing_lines), where_of(loader))
+
+
 def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | None:
     return next((loader for rank in sorted(ranks) if (loader := a.training_loader(rank)) is not None), None)
 

@@ -61,7 +61,7 @@ from rn50_advisor.advisor.analysis.stacks.evaluation_work import evaluation_work
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, packing_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
-from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
+from rn50_advisor.advisor.analysis.stacks.step_lines import drawing_lines, line_facts
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
 from rn50_advisor.advisor.analysis.steps.hook_growth import piled_hooks
@@ -183,6 +183,7 @@ def analyse(recording: Recording) -> Analysis:
         second_computations=second_computations(recording),
         text_lines=text_lines(recording),
         forward_lines=forward_lines(recording),
+        drawing_lines=drawing_lines(recording),
         loss_lines=loss_lines(recording),
         selecting_lines=selecting_lines(recording),
         prefix_lines=prefix_lines(recording),

@@ -273,6 +273,7 @@ class Analysis:
     # of the job's own code, that set variables by which OpenMP binds threads to cores
     binding_lines: Mapping[str, CodePlace] = field(default_factory=dict)
     packing_lines: tuple[tuple[str, int], ...] = ()  # file and line, that pack sequences for an LSTM on a CPU
+    drawing_lines: tuple[HotLine, ...] = ()  # of the job's samplers, longest first
     loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first

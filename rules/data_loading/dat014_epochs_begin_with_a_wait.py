@@ -37,7 +37,15 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_EPOCH_START_S,
     STEP_TIME_S,
 )
-from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
+from rn50_advisor.rules.analysis_reading import (
+    common,
+    mean,
+    model_of,
+    sampler_of,
+    step_without,
+    training_loader,
+    where_of,
+)
 from rn50_advisor.rules.data_loading.epoch_starts import (
     EPOCH_THRESHOLDS,
     epoch_in_every_step,
@@ -75,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=_evidence(a, lost, t, ordering=ordering),
-        fixes=(one_iterator_fix(loader) if epoch_in_every_step(a) else _fix(loader),),
+        fixes=(one_iterator_fix(loader) if epoch_in_every_step(a) else _fix(a, loader),),
         saving=model.saving(model.at_best(best), worst, f"epochs that begin with {left}, or half of it"),
     )
 
@@ -121,12 +129,12 @@ def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
     return found
 
 
-def _fix(loader: LoaderFacts) -> Fix:
+def _fix(a: Analysis, loader: LoaderFacts) -> Fix:
     if _is_stream(loader):
         change = "a smaller shuffle buffer, or one filled by several workers; a stream without end, its epochs counted in steps"
         return Fix("restart the stream less often, or with a smaller buffer", change, where_of(loader), "small change")
     change = "draw the order once, in the background, or in larger units (chunks, shards)"
-    return Fix("reduce the cost of the sampling order", change, where_of(loader), "small change")
+    return Fix("reduce the cost of the sampling order", change, sampler_of(a, loader), "small change")
 
 
 RULE = rule(

@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INDEX_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
+from rn50_advisor.rules.analysis_reading import common, model_of, sampler_of, step_without, training_loader
 from rn50_advisor.rules.data_loading.epoch_starts import epoch_in_every_step, one_iterator_fix
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -61,7 +61,7 @@ def _fix(a: Analysis, loader: LoaderFacts | None) -> Fix:
     change = (
         "WeightedRandomSampler, torch.multinomial or np.random.choice(..., size=n) once an epoch, not for each index"
     )
-    return Fix("draw the sampling order of an epoch at once", change, where_of(loader), "small change")
+    return Fix("draw the sampling order of an epoch at once", change, sampler_of(a, loader), "small change")
 
 
 RULE = rule(

@@ -6,21 +6,29 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    FETCH,
     LINE_SAMPLES_MIN,
     SeenStack,
+    called,
+    inner,
+    line_of,
     profiles_by_rank,
     starts_backward,
     user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.wording.quantities import duration, share
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 from rn50_advisor.probes.host.stacks.stack_profile import RATE_HZ
 
 FACT = "lines"
 _LINES_MAX, _CLASSES_MAX = 8, 4
 _SHARE_MIN = 0.02
+_LOADER, _NEXT_INDEX = f"{FETCH}dataloader.py", "_next_index"
 _STEPS_MIN = 3  # that the samples of the profiles cover
 
 _Line = tuple[str, int]  # file, line
@@ -33,6 +41,30 @@ def line_facts(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[st
     """
     rows = {**_lines(recording, steady), **_backward_classes(recording, steady)}
     return {FACT: rows} if rows else {}
+
+
+def drawing_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The lines of the job's own samplers that draw indices, over all ranks, the longest first."""
+    return longest(
+        recording,
+        (
+            (line_of(row["user"]), "", row["count"])
+            for _, profile in profiles_by_rank(recording)
+            for row in user_rows(profile)
+            if _draws(row)
+        ),
+    )
+
+
+def _draws(row: SeenStack) -> bool:
+    """True if a loader asks the user's code for the next indices, or for an iterator over those of an epoch."""
+    frames = inner(row["frames"])
+    asked = next((n for n, frame in enumerate(frames) if frame["file"].endswith(_LOADER)), 0)
+    if not any(is_user_file(frame["file"]) for frame in frames[:asked]):
+        return False
+    asking, sampler = frames[asked], frames[asked - 1]
+    begins = is_user_file(sampler["file"]) and called(sampler) == "__iter__"
+    return begins or called(asking) == _NEXT_INDEX
 
 
 def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[str, str]:

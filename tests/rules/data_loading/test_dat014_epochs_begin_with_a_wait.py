@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 import input_rule_cases as input_jobs
 import rule_cases as jobs
-from rn50_advisor.advisor.model.findings import Clear, NotMeasured
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.findings import Clear, NotMeasured, Where
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import LINE
@@ -75,3 +77,10 @@ def test_dat014_reports_the_order_of_samples_if_workers_are_new() -> None:
 def test_dat014_does_not_guess_how_long_drawing_the_order_takes(start: float, says: Clear | NotMeasured) -> None:
     unknown = jobs.without(TABLE.job(**{**ORDERED, "start": start}), "epoch.index_s")
     assert run_rule(RULES["DAT014"], unknown, Config()) == says
+
+
+def test_dat014_gives_the_line_of_the_jobs_sampler_for_its_order() -> None:
+    line = HotLine("/job/samplers.py", 47, "Sorted.__iter__", "", 180, 0.45, io=False)
+    order, stream = (found("DAT014", replace(TABLE.job(**more), drawing_lines=(line,))) for more in (ORDERED, {}))
+    assert order.fixes[0].where == Where("/job/samplers.py", 47)
+    assert stream.fixes[0].where == LINE

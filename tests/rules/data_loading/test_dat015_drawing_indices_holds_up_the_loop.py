@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Where
 from rule_cases import LINE, job, loader, on_both_ranks, rank
+from rule_runs import found
 from rule_table import Table, warm
 from table_checks import Check, checks
 
@@ -35,3 +37,9 @@ TABLE = Table(
 @pytest.mark.parametrize("check", checks(TABLE))
 def test_table(check: Check) -> None:
     check(TABLE)
+
+
+def test_the_line_is_that_of_the_jobs_sampler() -> None:
+    sampler = HotLine("/job/samplers.py", 47, "PairSampler.__iter__", "", 180, 0.45, io=False)
+    finding = found("DAT015", dat015(drawing_lines=(sampler,)))
+    assert finding.fixes[0].where == Where("/job/samplers.py", 47)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiled_steps import LIBRARY, MODULE, SCRIPT, Call, looks, profiled
+import pytest
+
+from profiled_steps import FETCHER, LIBRARY, MODULE, SCRIPT, Call, looks, profiled
 from recordings import FIRST_STEP_NS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -29,6 +31,33 @@ def test_the_lines_that_take_most_of_the_step_and_what_they_call() -> None:
     assert found["train.py:26"] == "50 % of the step, 65.0 ms, train, mostly in backward pass"
     assert found["model.py:5"] == "26 % of the step, 34.1 ms, Block.forward, mostly in Linear.forward"
     assert found["model.py:7"] == "7.5 % of the step, 9.75 ms, Block.forward"
+
+
+LOADER = f"{LIBRARY}/torch/utils/data/dataloader.py"
+NEXT_DATA = ("_SingleProcessDataLoaderIter._next_data", LOADER, 784)
+NEXT_INDEX = ("_BaseDataLoaderIter._next_index", LOADER, 715)
+SAMPLER = ("PairSampler.__iter__", "/job/samplers.py", 47)
+TORCHS_SAMPLER = ("BatchSampler.__iter__", f"{LIBRARY}/torch/utils/data/sampler.py", 340)
+
+
+@pytest.mark.parametrize(
+    ("calls", "line"),
+    [
+        pytest.param((NEXT_DATA, NEXT_INDEX, SAMPLER), 47, id="the job's batch sampler"),
+        pytest.param(
+            (NEXT_INDEX, TORCHS_SAMPLER, SAMPLER, ("drawn", "/job/samplers.py", 12)), 12, id="what its sampler calls"
+        ),
+        pytest.param((("_BaseDataLoaderIter.__init__", LOADER, 689), SAMPLER), 47, id="an order drawn at once"),
+        pytest.param((NEXT_DATA, NEXT_INDEX, TORCHS_SAMPLER), None, id="torch's own sampler"),
+        pytest.param((NEXT_DATA, FETCHER, ("Stream.__iter__", "/job/data.py", 9)), None, id="samples of a stream"),
+        pytest.param(
+            (("_BaseDataLoaderIter.__init__", LOADER, 680), ("Set.__len__", "/job/data.py", 9)), None, id="a length"
+        ),
+    ],
+)
+def test_lines_that_draw_indices(calls: tuple[Call, ...], line: int | None) -> None:
+    made = profiled(looks(60, ("train", SCRIPT, 22), *calls), source="", model=24, backward=26)
+    assert [found.line for found in made.drawing_lines] == ([] if line is None else [line])
 
 
 def test_a_line_that_calls_many_things_says_none() -> None:

@@ -370,7 +370,7 @@ def test_rows_that_a_selection_leaves_out_take_their_share_of_the_layers_before_
         "mask": lambda: found[torch.arange(ROWS_OF_LOSS) < 4],
     }
     share = unselected(facts, forms[form]().square().mean())
-    assert 0.05 < share < 0.975, "not of the layer that mixes rows"
+    assert 0.0 < share < 1.0 - 1.0 / ROWS_OF_LOSS, "other nodes take time, too"
 
 
 def both_parts(net: Any, x: Any) -> Any:
@@ -409,10 +409,18 @@ def rows_without_a_loss(net: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "loss",
-    [both_parts, whole_elsewhere, of_an_output, after_layers_that_mix, neighbours, recurrent, rows_without_a_loss],
+    [
+        both_parts,
+        whole_elsewhere,
+        of_an_output,
+        after_layers_that_mix,
+        neighbours,
+        recurrent,
+        rows_without_a_loss,
+    ],
 )
 def test_rows_that_something_needs_are_not_left_out(facts: Facts, loss: Any) -> None:
-    assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) < 0.02
+    assert unselected(facts, loss(Tagger(), torch.randn(ROWS_OF_LOSS, 8))) == 0.0
 
 
 ITEMS, OF_ITEM = 12, 6

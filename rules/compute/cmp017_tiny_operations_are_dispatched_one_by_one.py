@@ -21,9 +21,10 @@ gain. Where it shows that each goes on from the result of the one before and tak
 replace them: the finding is low, without a gain. Under gradient accumulation larger micro-batches and fewer of them,
 which leaves the update as it is; without it a larger batch.
 
-Estimate: `nn.LSTM` saves 9 to 22 microseconds for each operation, at most 85 to 95 % of forward and backward pass. In
-batches of one sample 80 to 100 % of them does not depend on the number of samples, with two to four 45 to 97 %. What
-another loop gains is not known: between nothing and nearly all of it. Larger batches are at best fetched as quickly
+Estimate: `nn.LSTM` saves 9 to 22 microseconds for each operation, at most 85 to 95 % of forward and backward pass. What
+does not depend on the number of samples of a batch is the calling of operations, 9 microseconds each, and what passes through
+the parameters, 0.67 nanoseconds for each: 0.75 to 1.35 times their sum, or up to all of the time where layers are
+convolutions. What another loop gains is not known: between nothing and nearly all of it. Larger batches are at best fetched as quickly
 as small ones, and at best the rest of the step needs 30 % of its time, in caches that so many calls no longer empty.
 
 False alarms: a loop that steps along a sequence by its own results, too (attention inside a decoder), has to stay; only larger batches
@@ -48,6 +49,8 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_SAMPLES,
     STEP_TIME_S,
 )
+from rn50_advisor.probes.documents.model_documents import ModelFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.rules.analysis_reading import LAYERS, common, model_of, where_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, layers_of, loading_floor_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -69,11 +72,14 @@ _LEFT_OF_FEW = {"LSTM": (0.06, 0.16), "GRU": (0.45, 0.60), "RNN": (0.30, 0.45)}
 _LEFT_OF_MANY = {"LSTM": (0.11, 0.32), "GRU": (0.45, 0.79), "RNN": (0.35, 0.65)}
 _FEW_SEQUENCES, _MANY_SEQUENCES = 4, 32
 _LOOP_GONE_MAX = 0.97  # by one call for 32 rows instead of 32 for a row each, through a perceptron
-# Share of forward and backward pass that does not depend on the number of samples, by a line through two batches. With one sample: 95 to
-# 99 % (perceptrons of width 64 to 256), 84 to 90 % (four transformer layers, 16 words), 100 % (LSTM cells). With four: 94 to 98 %
-# (perceptrons), 46 to 69 % (the transformer). It was 48 % where an operation took 1100 us (ResNet18). A training with 16 micro-batches of
-# one became 18 times as fast without them: gradients are no longer added, either.
-_FIXED_OF_ONE, _FIXED_OF_FEW = (0.8, 1.0), (0.45, 0.97)
+# Seconds of forward and backward pass that do not depend on the number of samples, beside `_DISPATCH_S`: for each parameter, which is read
+# twice, and whose gradient is written and added. By a line through two batches, of one, two and four samples and of 16, this part was:
+# perceptrons of width 64 to 1024, 88 to 100 %; four to six transformer layers of width 64 and 128, 16 to 64 words, 41 to 86, 26 to 76 and
+# 9 to 62 %; of width 256 45, 31 and 22 %; six to eight convolutions 85 to 90, 77 to 90 and 59 to 83 %. The sum of both is 0.83 to 1.5 times
+# that of transformers, but for one of 65 us for each operation; of convolutions a fifth, since each of their calls takes 40 us. A training
+# with 16 micro-batches of one became 18 times as fast without them: gradients are no longer added, either.
+_PARAMETER_S = 0.67e-9
+_FIXED, _FIXED_MAX_WORST = (0.75, 1.35), 0.8
 _OF_EACH_BATCH = ("input_wait", "gap")
 # Share of the step's other phases that is left at best when forward and backward pass nearly vanish, because their thousands of calls no
 # longer push the rest out of the caches. Measured: fetching 0.29 and 0.30, the optimizer 0.38, 0.45 and 0.64, between the steps 0.44.
@@ -117,7 +123,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     elif loops:
         fixes, saving, lost = _of_loop(a, rank, small=small, calls=calls)
     elif small:
-        fixes, saving, lost = _of_small_batches(a, calls)
+        fixes, saving, lost = _of_small_batches(a, facts_of(a, rank), each[rank], calls)
     else:
         return Clear(RULE.id)
     level = severity(lost / step)
@@ -245,15 +251,26 @@ def _stepwise(a: Analysis, layers: Mapping[str, int]) -> str | None:
     )
 
 
-def _of_small_batches(a: Analysis, calls: _Calls) -> tuple[tuple[Fix, ...], Saving, float]:
+def _of_small_batches(
+    a: Analysis, facts: RankFacts, each_s: float, calls: _Calls
+) -> tuple[tuple[Fix, ...], Saving, float]:
     """(fixes, saving, seconds lost for a step's samples) where the batches have few samples."""
     model, times = model_of(a), _times(calls)
     worst, best = (
-        _step_of_batches(a, fixed, times, whole=calls.batches == 1, hopeful=fixed > 0.9)
-        for fixed in (_FIXED_OF_ONE if calls.samples <= 1 else _FIXED_OF_FEW)
+        _step_of_batches(a, fixed, times, whole=calls.batches == 1, hopeful=hopeful)
+        for fixed, hopeful in zip(_fixed(facts, each_s, calls), (False, True), strict=True)
     )
     basis = f"{times} batches computed as one: one call per operation"
     return (_larger_batches(a, calls),), model.saving(best, worst, basis), model.step_s - (best + worst) / 2
+
+
+def _fixed(facts: RankFacts, each_s: float, calls: _Calls) -> tuple[float, float]:
+    """Shares of forward and backward pass that do not depend on the number of samples, at worst and at best."""
+    parameters = facts.get("model", ModelFacts()).get("parameters", 0)
+    once_s = _DISPATCH_S[0] * calls.operations + _PARAMETER_S * parameters
+    worst, best = (times * once_s / max(each_s * calls.operations, 1e-9) for times in _FIXED)
+    called_slowly = not parameters or any(kind.startswith("Conv") for kind in layers_of(facts))
+    return min(worst, _FIXED_MAX_WORST), 1.0 if called_slowly else min(best, 1.0)
 
 
 def _times(calls: _Calls) -> int:

@@ -26,12 +26,13 @@ def cmp017(
     batches: float = 1.0,
     own: float = 1.0,
     line_samples: int = 50,
+    parameters: int = 0,
     gpu: bool = False,
     ranks: int = 1,
     **more: Any,
 ) -> Analysis:
     """Ranks whose micro-batches have so many operations of so many microseconds; forward and backward take 90 % of `own`."""
-    known = {"model": {"class": "Net", "layers": CELLS if layers is None else layers}}
+    known = {"model": {"class": "Net", "layers": CELLS if layers is None else layers, "parameters": parameters}}
     facts = {str(n): {**known, **({"cuda": {"index": 0}} if gpu else {})} for n in range(ranks)}
     values: dict[str, Any] = {
         "step.samples": dict.fromkeys(range(ranks), samples * batches),
@@ -127,6 +128,27 @@ def test_cmp017_is_low_where_torchs_own_layer_loops(seen: str) -> None:
 def test_cmp017_merges_micro_batches_without_a_rest(samples: float, batches: float, size: str) -> None:
     finding = found("CMP017", cmp017(**rows(samples, batches=batches)))
     assert finding.fixes[0].change.startswith(size)
+
+
+SMALL = {"batches": 32.0, "parameters": 280_000}
+
+
+@pytest.mark.parametrize(
+    ("faster", "slower"),
+    [
+        pytest.param({"each_us": 20.0}, {"each_us": 31.0}, id="of longer operations less is calling"),
+        pytest.param({}, {"parameters": 56_000}, id="each batch passes through all parameters"),
+        pytest.param({"layers": {"Conv2d": 4}}, {"layers": {"Linear": 4}}, id="convolutions take long to call"),
+    ],
+)
+def test_cmp017_gains_by_larger_batches_what_does_not_depend_on_their_samples(
+    faster: dict[str, Any], slower: dict[str, Any]
+) -> None:
+    more, less = (
+        found("CMP017", cmp017(**{**rows(1.0), **SMALL, "each_us": 31.0, **changed})).saving
+        for changed in (faster, slower)
+    )
+    assert more is not None and less is not None and more.speedup[1] > less.speedup[1]
 
 
 def test_cmp017_asks_for_a_learning_rate_only_where_the_update_changes() -> None:

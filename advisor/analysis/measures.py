@@ -229,6 +229,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "loader.repeated_*",
             "loader.table_*",
             "loader.collection_*",
+            "loader.array_*",
             "loader.chunk*",
         ),
     ),

@@ -151,6 +151,7 @@ def analyse(recording: Recording) -> Analysis:
         collecting=collecting_line(recording, steady),
         repeated=repeated_call(recording, steady),
         table=frequent_call(recording, steady, "table"),
+        array=frequent_call(recording, steady, "array"),
         chunked=frequent_call(recording, steady, "chunked"),
         chunked_arrays=chunked_arrays(recording),
         through=frequent_call(recording, steady, "collection"),

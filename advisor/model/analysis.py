@@ -255,6 +255,7 @@ class Analysis:
     collecting: SampleLine | None = None  # line of a data set that calls the garbage collector
     repeated: FrequentCall | None = None  # call that repeats the same work for each item
     table: FrequentCall | None = None  # library of tables from which items are taken row by row
+    array: FrequentCall | None = None  # library of arrays in chunks that items are read from
     chunked: FrequentCall | None = None  # library of arrays in chunks of which items are parts
     chunked_arrays: tuple[ChunkedArray, ...] = ()  # that data sets keep open, the largest chunks first
     through: FrequentCall | None = None  # call with which items go through a whole collection

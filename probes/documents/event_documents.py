@@ -104,7 +104,8 @@ class SampleMaking(TypedDict, total=False):
     `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
     `repeats`: the call in which it does the same work for each item; `whole`: what this call reads of which an item is a part;
     `table`: the library of a table from which it takes a row; `collection`: the call that goes through a whole collection;
-    `chunked`: the library of an array in chunks of which it takes a part; `collects`: its own code called the garbage collector.
+    `array`: the library of an array in chunks that it reads; `chunked`: the same, of single items; `collects`: its own code called
+    the garbage collector.
     """
 
     user: UserLine | None
@@ -115,19 +116,21 @@ class SampleMaking(TypedDict, total=False):
     whole: ReadWhole
     table: str
     collection: CollectionCall
+    array: str
     chunked: str
     collects: bool
 
 
-class ChunkedArray(TypedDict):
+class ChunkedArray(TypedDict, total=False):
     """An array that a data set keeps open, of which a chunk is read as a whole. `rows`: its length; `chunk`: the chunk's shape;
-    `packed`: it is compressed.
+    `packed`: it is compressed; `itemsize`: bytes of one number.
     """
 
     name: str
     rows: Whole
     chunk: list[Whole]
     packed: bool
+    itemsize: Whole
 
 
 class PrintedLines(TypedDict, total=False):

@@ -9,7 +9,8 @@ Why it is slow: a sampler runs in the training thread, once per batch, no matter
 sampler that calls `np.random.choice(p=...)`, sorts, or asks a server for each index takes milliseconds of every step,
 and more workers do not share this work.
 
-Evidence: the time per step spent drawing indices, from the steps in which the sampler was timed.
+Evidence: the time per step spent drawing indices, from the steps in which the sampler was timed; the line of the job's own sampler, by
+stack samples.
 
 Fix: draw the order of a whole epoch at once and iterate over it (`WeightedRandomSampler`, `torch.multinomial`,
 `random.choices`). If each step creates a new iterator (`next(iter(loader))`), each one draws a whole order for a single

@@ -20,7 +20,7 @@ many parts are left as one item is of a chunk, and 4 µs for each read; at worst
 rest of the step, it gets these.
 
 False alarms: small arrays lie in the library's cache of chunks, and those that are not compressed in the page cache: then a read takes
-little longer than that of one item. A line that takes a slice of several items is not counted.
+little longer than that of one item. A line that takes a slice of several items is not counted. Items of many chunks each are DAT027's.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_explain_lists_what_a_rule_explains_and_when() -> None:
     shown = " ".join(plain(explanation(RULES["CPU003"])).split())
     listed = shown.partition("Explains, where both fire ")[2]
     assert listed.startswith(
-        "CMP003, CMP008, COM001, DAT001, DAT004, DAT011, DAT017, DAT018, DAT019, DAT020, DAT022, DAT025, DAT026, RUN003 "
+        "CMP003, CMP008, COM001, DAT001, DAT004, DAT011, DAT017, DAT018, DAT019, DAT020, DAT022, DAT025, DAT026, DAT027, RUN003 "
     )
     assert "CMP007, COM002, where it is found on some of the ranks only" in listed
     assert "Explains" not in plain(explanation(RULES["LOP005"]))

@@ -12,6 +12,8 @@ from rn50_advisor.advisor.analysis.stacks.source.item_source import repeated_for
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.measures.input_measures import (
+    LOADER_ARRAY_ERROR,
+    LOADER_ARRAY_SHARE,
     LOADER_ASKING_SHARE,
     LOADER_CHUNK_ITEMS,
     LOADER_CHUNKED_ERROR,
@@ -30,8 +32,9 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.probes.documents.event_documents import ChunkedArray, SampleMaking, StackProfile
 
-Frequent = Literal["repeats", "table", "collection", "chunked"]
+Frequent = Literal["repeats", "table", "collection", "array", "chunked"]
 _FREQUENT: tuple[tuple[Frequent, JobMeasure, JobMeasure], ...] = (
+    ("array", LOADER_ARRAY_SHARE, LOADER_ARRAY_ERROR),
     ("chunked", LOADER_CHUNKED_SHARE, LOADER_CHUNKED_ERROR),
     ("collection", LOADER_COLLECTION_SHARE, LOADER_COLLECTION_ERROR),
     ("repeats", LOADER_REPEATED_SHARE, LOADER_REPEATED_ERROR),

@@ -9,7 +9,7 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 
-_HELPING_SHARE_MAX = 0.9  # upper bound for the share of helper threads in a worker's CPU time
+_HELPING_SHARE_MAX = 0.99
 # With num_workers=0, DataLoader raises an error for arguments that only workers need.
 NO_WORKERS = CallChange(
     "DataLoader",

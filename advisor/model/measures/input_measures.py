@@ -38,10 +38,12 @@ LOADER_COLLECTION_SHARE = JobMeasure(
     "loader.collection_share", "", "share of these stack samples that found one going through a whole collection"
 )
 LOADER_COLLECTION_ERROR = JobMeasure("loader.collection_error", "", "standard error of that share")
+LOADER_ARRAY_SHARE = JobMeasure(
+    "loader.array_share", "", "share of these stack samples that found one reading an array in chunks (HDF5, zarr)"
+)
+LOADER_ARRAY_ERROR = JobMeasure("loader.array_error", "", "standard error of that share")
 LOADER_CHUNKED_SHARE = JobMeasure(
-    "loader.chunked_share",
-    "",
-    "share of these stack samples that found one taking a part of an array in chunks (HDF5, zarr)",
+    "loader.chunked_share", "", "share of these stack samples that found one taking a single item out of such an array"
 )
 LOADER_CHUNK_ITEMS = JobMeasure(
     "loader.chunk_items", "items", "in a chunk of the array with the largest chunks that a data set keeps open"

@@ -110,6 +110,7 @@ METRIC_TITLES: dict[str, str] = {
     "loader.asking_share": "stack samples waiting for a server",
     "loader.busy_share": "worker busy time",
     "loader.chunk_items": "items in a chunk",
+    "loader.array_share": "stack samples reading arrays in chunks",
     "loader.chunked_share": "stack samples in arrays read in chunks",
     "loader.collection_share": "stack samples in a whole collection",
     "loader.foreseen": "loader worker forecast",

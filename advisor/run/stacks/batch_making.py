@@ -132,8 +132,10 @@ def _shown(stack: Sequence[Frame]) -> SampleMaking | None:
         found["collects"] = True
     if table := _table(frames, user):
         found["table"] = table
-    if chunked := _chunked(frames, user):
-        found["chunked"] = chunked
+    if user is not None and (library := _library_of_array(frames, user)):
+        found["array"] = library
+        if not _SLICE.search(source_line(user.file, user.line)):
+            found["chunked"] = library
     inside = _inside(frames, user)
     if user is not None and (call := collection_call(user, inside[-1].function if inside else None)):
         found["collection"] = call
@@ -160,12 +162,9 @@ def _table(frames: Sequence[Frame], user: Frame | None) -> str | None:
     return next((found[1] for frame in inside if (found := _TABLE_FILES.search(frame.file))), None)
 
 
-def _chunked(frames: Sequence[Frame], user: Frame | None) -> str | None:
-    """The library of whose array the user's line takes a single item, not a slice of several."""
-    inside = _inside(frames, user) if user is not None else ()
-    library = next((found[1] for frame in inside if (found := _CHUNKED_FILES.search(frame.file))), None)
-    several = user is not None and library and _SLICE.search(source_line(user.file, user.line))
-    return None if several else library
+def _library_of_array(frames: Sequence[Frame], user: Frame) -> str | None:
+    """The library of arrays in chunks that the user's line calls."""
+    return next((found[1] for frame in _inside(frames, user) if (found := _CHUNKED_FILES.search(frame.file))), None)
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:

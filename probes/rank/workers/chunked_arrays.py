@@ -51,6 +51,7 @@ def _described(dataset: Any) -> Iterator[ChunkedArray]:
                         "rows": int(shape[0]),
                         "chunk": [int(n) for n in chunk],
                         "packed": bool(_packing(array)),
+                        "itemsize": int(array.dtype.itemsize),
                     }
 
 

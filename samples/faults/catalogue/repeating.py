@@ -13,8 +13,12 @@ LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
 JOINED, PAIRED = "CMP034", "CMP035"
 CHUNKED = ("DAT026", "DAT003")
+GATHERED = "DAT027"
 BANK = "return torch.from_numpy(self.bank.kernels())"
 chunks = Job("faults/jobs/input/chunks.py")  # a small net on images of an HDF5 file, 16 per batch
+fields = Job(
+    "faults/jobs/input/fields.py"
+)  # a small net on patches of weather fields in a zarr or HDF5 array, 8 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
 relations = Job("faults/jobs/loop/relations.py")  # a network on all pairs of a scene's objects, 32 scenes per batch
 sampling = Job("faults/jobs/loop/sampling.py")  # a GRU trained by rewards for the sequences that it draws
@@ -77,6 +81,42 @@ SCENARIOS = (
         noted=CHUNKED[:1],
         remedy=Remedy(job=chunks("--each=1", "--steps=1000"), promise=promised(OF_CHUNKS)),
         note="unpacking eight images takes a third of the step; a worker gains as much",
+    ),
+    fault(
+        "patches-of-many-small-chunks",
+        GATHERED,
+        fields("--chunk=1x1x48x48", "--steps=80"),
+        line="patch = self.fields[",
+        says="24 chunks or more",
+        fixed=("--chunk=6x4x48x48", "--steps=500"),
+    ),
+    fault(
+        "patches-of-small-chunks-by-a-worker",
+        GATHERED,
+        fields("--chunk=1x4x32x32", "--workers=1", "--steps=160"),
+        line="patch = self.fields[",
+        fixed=("--chunk=6x4x48x48", "--steps=500"),
+    ),
+    fault(
+        "patches-of-some-chunks-beside-a-wide-net",
+        GATHERED,
+        fields("--chunk=1x4x48x48", "--wide=192", "--workers=1", "--steps=200"),
+        strength="just above",
+        line="patch = self.fields[",
+        fixed=("--chunk=6x4x48x48", "--steps=300"),
+    ),
+    sound_twin(
+        "patches-of-chunks-of-their-size",
+        GATHERED,
+        fields("--chunk=6x4x48x48", "--workers=2", "--wide=96", "--steps=500"),
+        also=("DAT026",),
+    ),
+    sound_twin(
+        "patches-of-small-chunks-that-are-quick",
+        GATHERED,
+        fields("--library=h5py", "--chunk=1x1x48x48", "--workers=2", "--wide=96", "--steps=400"),
+        also=("DAT026", "DAT001"),
+        note="HDF5 needs microseconds for a chunk, unpacking takes the time",
     ),
     sound_twin("images-in-chunks-of-their-own", CHUNKED[0], chunks("--each=1", "--steps=800"), also=CHUNKED[1:]),
     fault(

@@ -94,6 +94,12 @@ def test_the_share_of_samples_in_an_array_in_chunks_and_the_arrays() -> None:
     assert found.chunked == FrequentCall("h5py", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
 
 
+def test_the_share_of_samples_that_read_an_array_in_chunks() -> None:
+    found = looked([None] * 8, array="zarr")
+    assert (found.get("loader.array_share"), found.get("loader.chunked_share")) == (1.0, 0.0)
+    assert found.array == FrequentCall("zarr", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
+
+
 def test_the_share_of_samples_that_go_through_a_whole_collection_and_their_line() -> None:
     found = looked([None] * 8, collection={"kind": "searches", "call": "self.names.index"})
     assert (found.get("loader.collection_share"), found.get("loader.repeated_share")) == (1.0, 0.0)

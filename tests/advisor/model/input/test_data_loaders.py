@@ -35,6 +35,6 @@ def test_workers_live_on_with_a_loader_that_is_made_once(persistent: bool, made:
     assert loader(1, persistent=persistent, made=made).lives_on is lives
 
 
-@pytest.mark.parametrize(("helping", "all_s"), [(None, 1.0), (0.0, 1.0), (0.5, 2.0), (0.9, 10.0), (1.0, 10.0)])
+@pytest.mark.parametrize(("helping", "all_s"), [(None, 1.0), (0.0, 1.0), (0.5, 2.0), (0.9, 10.0), (1.0, 100.0)])
 def test_helping_threads_come_on_top_of_the_one_that_makes_batches(helping: float | None, all_s: float) -> None:
     assert with_helpers_s(1.0, helping) == pytest.approx(all_s)

@@ -14,7 +14,7 @@ from rn50_advisor.probes.rank.workers import chunked_arrays
 from rn50_advisor.probes.rank.workers.chunked_arrays import note_chunked_arrays
 
 h5py = pytest.importorskip("h5py")
-CHUNKED = {"name": "images", "rows": 64, "chunk": [16, 4, 4], "packed": True}
+CHUNKED = {"name": "images", "rows": 64, "chunk": [16, 4, 4], "packed": True, "itemsize": 2}
 
 
 class Items:
@@ -62,7 +62,7 @@ def test_an_array_of_zarr(tmp_path: Path, noted: Callable[[Any], list[dict[str, 
     path = str(tmp_path / "items.zarr")
     array = zarr.open(path, mode="w", shape=(64, 4), chunks=(16, 4), dtype="i2")
     (found,) = noted(Items(array=array))
-    assert (found["rows"], found["chunk"]) == (64, [16, 4])
+    assert (found["rows"], found["chunk"], found["itemsize"]) == (64, [16, 4], 2)
 
 
 def test_other_objects_are_not_asked(noted: Callable[[Any], list[dict[str, Any]]]) -> None:

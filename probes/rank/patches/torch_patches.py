@@ -79,32 +79,43 @@ def _nothing(_: Any) -> None:
 
 
 def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
+    """Marks the outermost `train(False)`, which `eval()` calls, too: transformers has an `eval()` of its own. Each calls itself for the
+    submodules.
+    """
     module = torch.nn.Module
+    switching: list[bool] = []  # not empty while a switch is under way
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.active:
             recorder.evaluation_begins(args[0])
 
     def to_train(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-        return True if recorder.active and (args[1] if len(args) > 1 else kwargs.get("mode", True)) else None
+        return True if recorder.active else None
 
     original = module.train
-    marked = around(recorder, original, to_train, recorder.evaluation_ends, raised_too=False)
+    evaluates = around(recorder, original, begin, _nothing)
+    trains = around(recorder, original, to_train, recorder.evaluation_ends, raised_too=False)
 
     @wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        # it calls itself for each submodule, and `eval` calls it, too: only the call for the evaluated model is marked
-        model = recorder.evaluations.model
         try:
-            if model is not None and args and model() is args[0]:
-                return marked(*args, **kwargs)
-            return original(*args, **kwargs)
+            if switching or not args:
+                return original(*args, **kwargs)
+            switching.append(True)
+            try:
+                if not (args[1] if len(args) > 1 else kwargs.get("mode", True)):
+                    return evaluates(*args, **kwargs)
+                model = recorder.evaluations.model
+                known = model is not None and model() is args[0]
+                return (trains if known else original)(*args, **kwargs)
+            finally:
+                switching.pop()
         except BaseException as error:
             hide_frame(error)
             raise
 
-    module.eval, module.train = around(recorder, module.eval, begin, _nothing), train
-    return [module.eval, train]
+    module.train = train
+    return [train]
 
 
 def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:

@@ -28,6 +28,8 @@ INVISIBLE_OPTIMIZER_AFTER = 20
 # Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
 UNGRADED_TRAINS_AFTER = 3
 PLAIN_STEP_MARKS = 6  # per step of a plain loop
+# A loop that asks for its second batch so soon, in ns or as a share of its longest use of one, has looked ahead (accelerate).
+LOOKS_AHEAD_NS, LOOKS_AHEAD_SHARE = 1_000_000, 0.1
 
 
 class Account(Steps):
@@ -54,6 +56,7 @@ class Account(Steps):
         self.untrained = UntrainedBatches()
         self.evaluates = False  # the model was put into `eval()` mode, and nothing has ended that evaluation yet
         self._before_evaluation = GAP
+        self._uses_ns: list[int] = [0, 0]  # first and longest use of a batch of the running evaluation
         self.in_eval_mode: Callable[[], bool] = lambda: False  # True if it still is in `eval()` mode
         self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in `eval()` mode
         super().__init__(thread=thread, garbage=garbage, **clocks)
@@ -66,6 +69,7 @@ class Account(Steps):
             evaluating = self.in_eval_mode()
         if known == EVALUATING or (evaluating and not (known == TRAINING and self._trains_ungraded(loader))):
             now = self.enter(EVALUATION)
+            self._used(0 if first else now - came)
             if not evaluating and self.untrained.add(loader, came, now, self._walls()):
                 self._check_untrained(loader, now)
             self._evaluated += 1
@@ -169,6 +173,20 @@ class Account(Steps):
         elif self.graph_nodes is not None:
             self.evaluated_batches.came(self.graph_nodes())
 
+    def _used(self, use_ns: int) -> None:
+        """Called when a batch is requested for evaluation, so long after the last one came; 0 for the first."""
+        if use_ns == 0:
+            self._uses_ns = [0, 0]
+        elif self._uses_ns[0] == 0:
+            self._uses_ns = [use_ns, use_ns]
+        else:
+            self._uses_ns[1] = max(self._uses_ns[1], use_ns)
+
+    def _looks_ahead(self) -> bool:
+        """True if the evaluation asks for each batch before it uses the last one: then one is left when the loader is exhausted."""
+        first, longest = self._uses_ns
+        return 0 < first < max(LOOKS_AHEAD_NS, LOOKS_AHEAD_SHARE * longest)
+
     def _evaluated_batch(self) -> None:
         """Called when the last evaluation batch, if there is one, was used."""
         if self.graph_nodes is not None:
@@ -182,7 +200,7 @@ class Account(Steps):
     def fetch_stop(self, training: bool, loader: int) -> None:
         """Called when the loader is exhausted or its fetch raised."""
         self._evaluated_batch()
-        self.enter(GAP)
+        self.enter(EVALUATION if not training and self.evaluates and self._looks_ahead() else GAP)
         if training:
             self.unconsumed = None
             self.exhausted = self.loaders.get(loader) == TRAINING

@@ -280,6 +280,28 @@ SCENARIOS = (
         fixed=("--steps=1500", "--whole"),
     ),
     fault(
+        "similarities-by-broadcasting",
+        "CMP026",
+        composed("--of=views", "--steps=800", "--batch=96", "--width=256"),
+        line="functional.cosine_similarity(",
+        says="normalised rows",
+        fixed=("--steps=3500", "--whole"),
+    ),
+    fault(
+        "few-similarities-by-broadcasting",
+        "CMP026",
+        composed("--of=views", "--steps=3000", "--batch=10", "--width=512"),
+        strength="just below",
+    ),
+    fault(
+        "convolutions-by-columns",
+        "CMP026",
+        composed("--of=columns", "--steps=400", "--batch=64", "--width=64"),
+        line="columns = functional.unfold(",
+        says="F.conv2d",
+        fixed=("--steps=1800", "--whole"),
+    ),
+    fault(
         "few-distances-by-broadcasting",
         "CMP026",
         composed("--of=codes", "--steps=2500", "--codes=4", "--width=256"),

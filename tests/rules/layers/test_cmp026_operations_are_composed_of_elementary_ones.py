@@ -8,7 +8,7 @@ import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis, ComposedForm, ComposedLines
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.rules.layers.cmp026_operations_are_composed_of_elementary_ones import _FORMS
+from rn50_advisor.rules.layers.composed_advice import FORMS
 from rule_cases import SCRIPT, job, rank
 from rule_runs import found
 from rule_table import Table
@@ -56,8 +56,8 @@ def test_table(check: Check) -> None:
 
 
 def test_each_form_has_its_advice() -> None:
-    assert set(_FORMS) == set(get_args(ComposedForm))
-    for form in _FORMS:
+    assert set(FORMS) == set(get_args(ComposedForm))
+    for form in FORMS:
         (fix,) = found("CMP026", cmp026(0.3, elementary=0.3, form=form)).fixes
         assert fix.where == Where(SCRIPT, 57) and fix.change and " instead of " in fix.title
 

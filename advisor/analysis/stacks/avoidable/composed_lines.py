@@ -34,8 +34,9 @@ _MULTIVARIATE = "/torch/distributions/multivariate_normal.py"
 # transformers' `gelu_new`, the default of GPT-2, is composed; its `gelu_pytorch_tanh` is torch's operation of the same values.
 _ACTIVATIONS, _NEW_GELU = "/transformers/activations.py", "NewGELUActivation."
 _WITH_MODULE: ComposedForm = "smoothed targets"  # their divergence may be an nn.KLDivLoss
-_OF_A_LAYER: ComposedForm = "layer on one-hot rows"
-_LINEAR, _MODULES = "/torch/nn/modules/linear.py", "/torch/nn/modules/"
+# Which layer is called: its file and the beginning of its functions.
+_LINEAR, _COSINE = ("/torch/nn/modules/linear.py", ""), ("/torch/nn/modules/distance.py", "CosineSimilarity.")
+_MODULES = "/torch/nn/modules/"
 _LINES_MAX = 5
 
 
@@ -85,9 +86,16 @@ def _composed(row: SeenStack, sources: tuple[Source, ...]) -> tuple[CodeLine, Co
 
 def _belongs(below: Sequence[StackFrame], form: ComposedForm) -> bool:
     """False for a layer that is called on a line of this form, but is no part of it."""
-    if form == _OF_A_LAYER:
-        return all(_LINEAR in frame["file"] or calls_model(frame) for frame in below if _MODULES in frame["file"])
+    layers = [frame for frame in below if _MODULES in frame["file"] and not calls_model(frame)]
+    if form == "layer on one-hot rows":
+        return all(_is_of(frame, *_LINEAR) for frame in layers)
+    if form == "layer of cosine similarities":
+        return any(_is_of(frame, *_COSINE) for frame in layers)
     return form == _WITH_MODULE or not any(calls_model(frame) for frame in below)
+
+
+def _is_of(frame: StackFrame, file: str, layer: str) -> bool:
+    return file in frame["file"] and frame["function"].startswith(layer)
 
 
 def _form_of(frame: StackFrame) -> ComposedForm | None:

@@ -47,8 +47,8 @@ _PARAMETRIZATIONS = {
 }
 _PARAMETRIZING = re.compile("|".join(kinds.pattern for kinds in _PARAMETRIZATIONS.values()))
 _ELEMENTARY = re.compile(
-    r"Abs|Add|Amax|Cdist|Cholesky|Clamp|DiagEmbed|Diagonal|Div|Erf|EuclideanDist|Exp|Expand|Gather|LinalgCholeskyEx|LinalgSolveTriangular"
-    r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
+    r"Abs|Add|Amax|Cdist|Cholesky|Clamp|DiagEmbed|Diagonal|Div|Erf|EuclideanDist|Exp|Expand|Gather|Hardtanh|LinalgCholeskyEx|LinalgSolveTriangular"
+    r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Maximum|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
     r"|Sum|Tanh|TriangularSolve|Tril|Var|VarMean|Where"
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.analysis.stacks.source.composed_forms import FORMS, SORTS, takes_first
+from rn50_advisor.advisor.analysis.stacks.source.composed_forms import FORMS, SORTS, takes_few
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at, names_in, parsed
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import calls_in, name_of
 from rn50_advisor.advisor.model.analysis import ComposedForm
@@ -23,9 +23,9 @@ from rn50_advisor.probes.documents.code_places import CodePlace
 
 # What computes one element from another, reduces, or only views a tensor. Other calls end the way back through names.
 _ELEMENTARY = re.compile(
-    r"abs|add|amax|argsort|clamp|contiguous|detach|div|erf|exp|eye|expand(_as)?|flatten|float|log|log_softmax|logsumexp|long|max|mean|mul|neg"
-    r"|norm|normalize|one_hot|permute|pow|reciprocal|relu|repeat|reshape|rsqrt|sigmoid|size|softmax|sort|sqrt|square|squeeze|std|sub|sum|t"
-    r"|tanh|to|transpose|type(_as)?|unsqueeze|var|vector_norm|view"
+    r"abs|add|amax|arange|argsort|clamp|contiguous|cosine_similarity|detach|diag(_embed)?|div|erf|exp|eye|expand(_as)?|flatten|float|log|log_softmax|logsumexp|long|max|maximum|mean|mul|neg"
+    r"|norm|normalize|one_hot|permute|pow|reciprocal|relu|relu6|repeat|reshape|rsqrt|sigmoid|size|softmax|sort|sqrt|square|squeeze|std|sub|sum|t"
+    r"|tanh|to|transpose|type(_as)?|unfold|unsqueeze|var|vector_norm|view|where|zeros_like"
 )
 _VIEW = re.compile(r"contiguous|detach|expand(_as)?|flatten|permute|reshape|size|squeeze|t|transpose|unsqueeze|view")
 _MULTIVARIATE, _DIAGONALS = "MultivariateNormal", frozenset(("diag", "diag_embed", "eye"))
@@ -214,7 +214,7 @@ def _read_whole(function: ast.AST) -> set[str]:
     begun = Counter(
         node.value.id
         for node in ast.walk(function)
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and takes_first(node)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and takes_few(node)
     )
     return {name for name, count in read.items() if count > begun[name]}
 

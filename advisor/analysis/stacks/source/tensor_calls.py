@@ -41,3 +41,35 @@ def axes_of(call: ast.Call, operands: list[ast.expr]) -> tuple[int, ...]:
         return ()
     axes = found if isinstance(found, (tuple, list)) else (found,)
     return tuple(axis for axis in axes if isinstance(axis, int) and not isinstance(axis, bool))
+
+
+def same(one: ast.AST, other: ast.AST) -> bool:
+    return ast.dump(one) == ast.dump(other)
+
+
+def number(node: ast.AST) -> float | None:
+    return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) else None
+
+
+def factors(node: ast.AST) -> Iterator[ast.AST]:
+    """What a product multiplies, and divides by."""
+    if isinstance(node, ast.BinOp) and is_product(node):
+        yield from factors(node.left)
+        yield from factors(node.right)
+    else:
+        yield node
+
+
+def square(node: ast.AST) -> ast.AST | None:
+    """What a square is of."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Pow) and number(node.right) == 2:
+            return node.left
+        return node.left if isinstance(node.op, ast.Mult) and same(node.left, node.right) else None
+    operands = operands_of(node) if isinstance(node, ast.Call) else []
+    squared = name_of(node) == "square" or (name_of(node) == "pow" and len(operands) > 1 and number(operands[1]) == 2)
+    return operands[0] if operands and squared else None
+
+
+def is_product(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div))

@@ -1,4 +1,4 @@
-"""Trains small nets whose activation, normalisation, distances or distribution are composed by hand, or torch's own."""
+"""Trains small nets whose activation, normalisation, distances, products or distribution are composed by hand, or torch's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ INPUTS = 32
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
-    add("--of", choices=("words", "pictures", "codes", "actions", "entities", "tokens"), default="words")
+    add(
+        "--of",
+        choices=("words", "pictures", "codes", "actions", "entities", "tokens", "views", "columns"),
+        default="words",
+    )
     add("--whole", action="store_true", help="torch's own operation")
     add("--steps", type=int, default=200)
     add("--batch", type=int, default=256)
@@ -175,6 +179,51 @@ class Tokens(nn.Module):
         return self.inputs(rows)
 
 
+class Views(nn.Module):
+    """Contrastive learning: two views of each sample meet those of all others."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__()
+        width = options.width
+        self.whole = options.whole
+        self.net = nn.Sequential(nn.Linear(INPUTS, 8 * width), nn.ReLU(), nn.Linear(8 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = self.net(x), self.net(x + 0.1)
+        if self.whole:
+            scores = functional.normalize(one, dim=1) @ functional.normalize(other, dim=1).T
+        else:
+            scores = functional.cosine_similarity(one.unsqueeze(1), other.unsqueeze(0), dim=2)
+        return functional.cross_entropy(scores / 0.2, torch.arange(len(x)))
+
+
+class Unfolded(nn.Module):
+    def __init__(self, width: int, *, whole: bool) -> None:
+        super().__init__()
+        self.whole = whole
+        self.weight = nn.Parameter(torch.randn(width, width, 3, 3) / (3 * math.sqrt(width)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.whole:
+            return functional.conv2d(x, self.weight, padding=1)
+        columns = functional.unfold(x, 3, padding=1)
+        return torch.matmul(self.weight.flatten(1), columns).view_as(x)
+
+
+class Columns(nn.Module):
+    """Convolutions with weights of their own, such as equalised ones, by the columns of `unfold`."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__()
+        width, whole = options.width // 8, options.whole
+        self.inputs = nn.Conv2d(1, width, 3, padding=1)
+        layers = ((Unfolded(width, whole=whole), nn.ReLU()) for _ in range(options.layers))
+        self.layers = nn.Sequential(*(each for layer in layers for each in layer))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.inputs(x.view(-1, 1, INPUTS, 1).expand(-1, 1, INPUTS, 16))).pow(2).mean()
+
+
 def main() -> None:
     options = parse()
     torch.manual_seed(0)
@@ -186,6 +235,8 @@ def main() -> None:
         "actions": Actions,
         "entities": Entities,
         "tokens": Tokens,
+        "views": Views,
+        "columns": Columns,
     }
     net = kinds[options.of](options)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)

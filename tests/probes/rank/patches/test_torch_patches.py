@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch as real_torch
 
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
@@ -50,3 +51,25 @@ def test_an_evaluation_ends_in_a_forked_process_too(tmp_path: Path) -> None:
     model.eval()
     model.train()
     assert ended == [True]
+
+
+@pytest.mark.parametrize("switch", ["eval", "train", "eval of its own"])
+def test_the_outermost_switch_to_eval_mode_begins_an_evaluation(tmp_path: Path, switch: str) -> None:
+    class Own(real_torch.nn.Sequential):  # like the models of transformers
+        def eval(self) -> Any:
+            return self.train(False)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(real_torch.nn.Module, "train", real_torch.nn.Module.train)
+        recorder = Recorder(real_torch, str(tmp_path))
+        begun: list[Any] = []
+        recorder.evaluation_begins = begun.append  # type: ignore[method-assign]
+        torch_patches._evaluation(real_torch, recorder)
+        model = (Own if switch == "eval of its own" else real_torch.nn.Sequential)(
+            real_torch.nn.Linear(2, 2), real_torch.nn.ReLU()
+        )
+        switched = model.train(False) if switch == "train" else model.eval()
+        assert begun == [model] and switched is model and not model[0].training
+        model.train()
+        model[0].train(mode=False)
+        assert begun == [model, model[0]], "whose model it is, evaluations tell"

@@ -166,3 +166,26 @@ def test_in_eval_mode_a_batch_of_the_training_loader_is_an_evaluations(loop):
     assert loop.phases(1) == {**PLAIN, "evaluation": 72}
     assert loop.phases(2) == PLAIN
     assert loop.account.loaders == {TRAIN: TRAINING}
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_an_evaluation_that_looks_ahead_uses_its_last_batch_after_its_loader_is_exhausted(loop, ahead, batches):
+    """As accelerate does, which asks for the next batch before it hands out the last one."""
+    model = mode(loop)
+    loop.step()
+    model["eval"] = True
+    loop.account.evaluation_begin()
+    loop.fetch(EVAL, ms=10, first=True)
+    for number in range(1, batches):
+        loop.spend(0.1 if ahead and number == 1 else 20)
+        loop.fetch(EVAL, ms=10)
+    loop.spend(0.1 if ahead and batches == 1 else 20)
+    loop.exhaust(EVAL)
+    loop.spend(20)
+    model["eval"] = False
+    loop.account.evaluation_end()
+    loop.step()
+    loop.fetch()
+    assert loop.phases(0)["gap"] == pytest.approx(PLAIN["gap"] + (0 if ahead else 20))
+    assert loop.phases(0)["evaluation"] == pytest.approx(10 * batches + 20 * batches + 0.1 * ahead)

@@ -104,6 +104,18 @@ def test_a_layer_on_one_hot_rows_is_a_linear_one(below: tuple[Call, ...], sample
     assert all(line.form == "layer on one-hot rows" for line in found)
 
 
+@pytest.mark.parametrize(
+    ("layer", "file", "samples"),
+    [("CosineSimilarity", "distance.py", 80), ("PairwiseDistance", "distance.py", 0), ("Bilinear", "linear.py", 0)],
+)
+def test_a_layer_of_all_pairs_is_one_of_cosine_similarities(layer: str, file: str, samples: int) -> None:
+    model = "class Block(nn.Module):\n    def forward(self, z):\n        return self.score(z.unsqueeze(1), z.unsqueeze(0))\n"
+    below = (MODULE, (f"{layer}.forward", f"{LIBRARY}/torch/nn/modules/{file}", 90))
+    found = seen(block(80, 3, *below), sources=(Source("/job/model.py", "", model), LOOP)).composed_lines
+    assert sum(line.samples for line in found) == samples
+    assert not seen(block(80, 3), sources=(Source("/job/model.py", "", model), LOOP)).composed_lines
+
+
 def test_the_divergence_from_smoothed_targets_may_be_a_module() -> None:
     smoothing = (
         "def forward(self, x, target):\n"

@@ -90,6 +90,17 @@ FORMS = {
     "gather by a repeated index": ("return torch.gather(x, 0, y[:, None].repeat(1, 8))", "repeated index", {2}),
     "an argument by its name": ("return self.out(hidden=x * torch.sigmoid(x))", "silu", {2}),
     "argsort": ("return x.argsort(dim=-1)[:, :k]", "sorted prefix", {2}),
+    "columns": (
+        "cols = F.unfold(x, 3, padding=1)\nout = torch.einsum('ok,bkl->bol', self.weight.flatten(1), cols)\nreturn out.view(b, -1, h, w)",
+        "convolution by columns",
+        {2, 3},
+    ),
+    "a normalised graph": (
+        "a = x + torch.eye(len(x))\nd = torch.diag(a.sum(1).pow(-0.5))\nreturn self.layer(d @ a @ d @ y)",
+        "product with a diagonal matrix",
+        {3, 4},
+    ),
+    "one of a sort": ("v, i = torch.sort(x, dim=1)\nreturn v[:, n // 2]", "sorted prefix", {2, 3}),
     "values of a sort": ("v, i = x.sort(-1, descending=True)\nreturn v[:, :10], i[:, :10]", "sorted prefix", {2, 3}),
 }
 
@@ -123,6 +134,7 @@ def test_forms_with_their_lines(body: str, form: str, lines: set[int]) -> None:
         "i = torch.argsort(x, dim=1)\nr = torch.argsort(i, dim=1)\nreturn i[:, :k], r",
         "return x.exp() / y.exp().sum(-1, keepdim=True)",
         "x = x + self.attention(self.norm(x))\nreturn x + self.net(x)",
+        "v, i = x.sort(-1)\nreturn v[0]",
     ],
 )
 def test_what_is_none(body: str) -> None:

@@ -121,15 +121,20 @@ class SampleMaking(TypedDict, total=False):
     collects: bool
 
 
-class ChunkedArray(TypedDict, total=False):
-    """An array that a data set keeps open, of which a chunk is read as a whole. `rows`: its length; `chunk`: the chunk's shape;
-    `packed`: it is compressed; `itemsize`: bytes of one number.
+class ArrayLayout(TypedDict):
+    """How an array that a data set keeps open lies on disk. `rows`: its length; `chunk`: the shape of what is read as a whole;
+    `packed`: it is compressed.
     """
 
     name: str
     rows: Whole
     chunk: list[Whole]
     packed: bool
+
+
+class ChunkedArray(ArrayLayout, total=False):
+    """An array in chunks. `itemsize`: bytes of one number, which older runs do not tell."""
+
     itemsize: Whole
 
 

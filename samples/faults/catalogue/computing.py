@@ -290,7 +290,7 @@ SCENARIOS = (
     fault(
         "few-similarities-by-broadcasting",
         "CMP026",
-        composed("--of=views", "--steps=3000", "--batch=8", "--width=1024"),
+        composed("--of=views", "--steps=300", "--batch=8", "--width=1024"),
         strength="just below",
     ),
     fault(

@@ -12,15 +12,15 @@ from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .backward.backward_nodes import BackwardNodes
+from .backward.discarded_gradients import DiscardedGradientWatch
+from .backward.repeated_passes import RepeatedPassWatch
+from .backward.unused_gradients import UnusedGradientWatch
 from .facts import process_facts
-from .facts.backward_nodes import BackwardNodes
 from .facts.denormal_numbers import Denormals
-from .facts.discarded_gradients import DiscardedGradientWatch
 from .facts.embedding_tables import EmbeddingTables
 from .facts.optimizer_holdings import OptimizerPlaces, describe_convolutions, describe_holdings, describe_optimizer
-from .facts.unused_gradients import UnusedGradientWatch
 from .piled_hooks import HookCounts
-from .repeated_passes import RepeatedPassWatch
 from .steps.mark_costs import mark_ns
 from .summed_facts import device_of
 from .training_thread import is_native

@@ -15,9 +15,9 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ..backward.unused_gradients import state_of
 from ..facts.precision_facts import compiled_frames, is_observed, leave_to_dynamo
 from ..facts.process_facts import frames_from, is_users
-from ..facts.unused_gradients import state_of
 from ..hidden_frames import hide_frame
 from ..signal_exceptions import reraise_signal_exception
 from ..workers.sample_parts import own

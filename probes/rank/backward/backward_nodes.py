@@ -15,15 +15,15 @@ import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ..facts.precision_facts import is_observed
 from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows, transformed_length
-from .precision_facts import is_observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...documents.model_documents import BackwardNodeClass
-    from .process_facts import Facts
+    from ..facts.process_facts import Facts
 
 STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each

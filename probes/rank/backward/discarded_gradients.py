@@ -12,10 +12,10 @@ import weakref
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ..facts.precision_facts import is_observed
 from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import OTHERS, read_graph
 from .backward_passes import BackwardPass, BackwardSite, KeptGradient, SteppedOptimizer, calling_lines, scaled_alike
-from .precision_facts import is_observed
 from .unused_gradients import state_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...documents.code_places import CodePlace
     from ...documents.model_documents import DiscardedGradients
-    from .process_facts import Facts
+    from ..facts.process_facts import Facts
 
 RECORDED = 6  # steps of a window whose passes are followed up
 # Further steps in which these may be settled: a generator may step once for several steps of its critic.

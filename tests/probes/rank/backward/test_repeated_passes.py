@@ -13,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank import repeated_passes  # noqa: E402
-from rn50_advisor.probes.rank.facts.backward_nodes import STEPS, BackwardNodes  # noqa: E402
+from rn50_advisor.probes.rank.backward import repeated_passes  # noqa: E402
+from rn50_advisor.probes.rank.backward.backward_nodes import STEPS, BackwardNodes  # noqa: E402
+from rn50_advisor.probes.rank.backward.repeated_passes import RepeatedPassWatch  # noqa: E402
 from rn50_advisor.probes.rank.facts.process_facts import Facts  # noqa: E402
-from rn50_advisor.probes.rank.repeated_passes import RepeatedPassWatch  # noqa: E402
 
 WIDTH, ROWS = 6, 4
 
@@ -228,7 +228,7 @@ def test_gradients_are_the_same(job: Job) -> None:
 
 def test_nodes_gone_through_again_are_timed_apart(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10_000))
-    monkeypatch.setattr("rn50_advisor.probes.rank.facts.backward_nodes.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("rn50_advisor.probes.rank.backward.backward_nodes.perf_counter_ns", lambda: next(ticks))
     nodes = BackwardNodes(job.facts, set, job.passes.again)
     for each in (nodes, job.passes):
         assert each.turn(STEPS[0])

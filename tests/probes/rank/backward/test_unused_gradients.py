@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fact_paper import Paper  # noqa: E402
-from rn50_advisor.probes.rank.facts.precision_facts import CalledModel  # noqa: E402
-from rn50_advisor.probes.rank.facts.unused_gradients import (  # noqa: E402
+from rn50_advisor.probes.rank.backward.unused_gradients import (  # noqa: E402
     GRAPH_STEPS,
     UPDATED_MAX,
     UnusedGradientWatch,
 )
+from rn50_advisor.probes.rank.facts.precision_facts import CalledModel  # noqa: E402
 
 
 class Job:

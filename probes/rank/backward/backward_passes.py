@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .process_facts import call_frames, is_users
+from ..facts.process_facts import call_frames, is_users
 from .unused_gradients import UPDATED_MAX
 
 if TYPE_CHECKING:

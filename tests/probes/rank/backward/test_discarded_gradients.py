@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fact_paper import Paper  # noqa: E402
-from rn50_advisor.probes.rank.facts import discarded_gradients  # noqa: E402
-from rn50_advisor.probes.rank.facts.discarded_gradients import (  # noqa: E402
+from rn50_advisor.probes.rank.backward import discarded_gradients  # noqa: E402
+from rn50_advisor.probes.rank.backward.discarded_gradients import (  # noqa: E402
     FIRST_STEP,
     RECORDED,
     SETTLING_MAX,

@@ -11,16 +11,16 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .facts.backward_graph import LEAF, OTHERS, read_graph
-from .facts.backward_nodes import SEQUENCE_NUMBER, STEPS, nodes_of, undisturbed
-from .facts.backward_passes import calling_lines
-from .signal_exceptions import reraise_signal_exception
+from ..signal_exceptions import reraise_signal_exception
+from .backward_graph import LEAF, OTHERS, read_graph
+from .backward_nodes import SEQUENCE_NUMBER, STEPS, nodes_of, undisturbed
+from .backward_passes import calling_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..documents.model_documents import RepeatedPassLine
-    from .facts.process_facts import Facts
+    from ...documents.model_documents import RepeatedPassLine
+    from ..facts.process_facts import Facts
 
 NODES_MAX = 40_000  # in all steps: 1 us each, and 3 us more where their work is read
 LINES_MAX = 8

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts import backward_graph  # noqa: E402
-from rn50_advisor.probes.rank.facts.backward_graph import OTHERS, BackwardGraph, PassWork, read_graph  # noqa: E402
+from rn50_advisor.probes.rank.backward import backward_graph  # noqa: E402
+from rn50_advisor.probes.rank.backward.backward_graph import OTHERS, BackwardGraph, PassWork, read_graph  # noqa: E402
 
 FIRST, SECOND = 2, 4
 ROWS = 8

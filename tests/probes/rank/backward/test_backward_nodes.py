@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts import backward_graph, backward_nodes  # noqa: E402
-from rn50_advisor.probes.rank.facts.backward_nodes import NODES_MAX, STEPS, BackwardNodes  # noqa: E402
+from rn50_advisor.probes.rank.backward import backward_graph, backward_nodes  # noqa: E402
+from rn50_advisor.probes.rank.backward.backward_nodes import NODES_MAX, STEPS, BackwardNodes  # noqa: E402
 from rn50_advisor.probes.rank.facts.process_facts import Facts  # noqa: E402
 
 TIMES, ROWS, WIDTH = 9, 4, 5

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.backward_passes import BackwardSite, calling_lines, scaled_alike
+from rn50_advisor.probes.rank.backward.backward_passes import BackwardSite, calling_lines, scaled_alike
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..facts.layer_facts import inner_model
+from ..facts.occasional_observations import OccasionalObservations
 from ..signal_exceptions import reraise_signal_exception
 from ..workers.sample_parts import own
 from .backward_graph import OTHERS, read_graph
-from .layer_facts import inner_model
-from .occasional_observations import OccasionalObservations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...documents.model_documents import UnusedGradients
+    from ..facts.precision_facts import CalledModel
+    from ..facts.process_facts import Facts
     from .backward_graph import BackwardGraph
-    from .precision_facts import CalledModel
-    from .process_facts import Facts
 
 GRAPH_STEPS = (8, 40)  # in which the graphs of backward passes are read
 PASSES_MAX = 4  # read in a step

@@ -42,6 +42,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transforming_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.expensive_orders import reordered
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
 from rn50_advisor.advisor.analysis.stacks.avoidable.hook_lines import hook_lines
@@ -178,6 +179,7 @@ def analyse(recording: Recording) -> Analysis:
         independent_loops=independent_loops(recording),
         chained_loops=chained_loops(recording),
         joined_lines=joined_lines(recording),
+        reordered=reordered(recording),
         transforming_lines=transforming_lines(recording),
         repeating_lines=repeating_lines(recording),
         frozen_calls=frozen_calls(recording),

@@ -52,6 +52,7 @@ __all__ = [
     "LoaderFacts",
     "MemoryTrend",
     "PeriodicStall",
+    "ReorderedOperations",
     "SpeedChange",
     "Stall",
     "StalledRank",
@@ -106,6 +107,17 @@ ComposedForm = Literal[
 
 
 PARAMETRIZED = "weights of a parametrized layer"  # a leaf of `HotLine`: what the line computes anew
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderedOperations:
+    """Linear operations that would compute less in another order. `kind`: of `LinearOrder`; `layer`: its name in the model, or nothing;
+    `lines`: the user's lines that compute them, the longest first.
+    """
+
+    kind: str
+    layer: str
+    lines: tuple[HotLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +317,7 @@ class Analysis:
     repeating_lines: tuple[
         HotLine, ...
     ] = ()  # that call linear layers on rows which lines before have joined or repeated
+    reordered: ReorderedOperations | None = None  # whose other order spares most
     transforming_lines: tuple[HotLine, ...] = ()  # that call Fourier transforms; `leaf`: an awkward length
     joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop
     frozen_calls: tuple[FrozenCall, ...] = ()  # longest first

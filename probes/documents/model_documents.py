@@ -212,12 +212,23 @@ class BackwardNodeClass(_NodeMedian):
     needed: Whole
 
 
+class LinearOrder(TypedDict):
+    """Linear operations in an expensive order. `kind`: `products` of three matrices, or a layer whose rows are `pooled` or that takes
+    `enlarged` images; `layer`: the name of its weight in the model, or nothing; `ns`: what the other order would spare.
+    """
+
+    kind: str
+    layer: str
+    ns: int
+
+
 class _BackwardUse(TypedDict, total=False):
     partly_ns: Whole
     unneeded_ns: Whole
     ignored_ns: Whole
     unselected_ns: Whole
     repeated_rows_ns: Whole
+    orders: list[LinearOrder]
     transforms: list[tuple[Whole, Whole]]
     again_ns: Whole
     loss_rows: list[Whole]
@@ -234,6 +245,7 @@ class BackwardNodeTimes(_BackwardUse):
     `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
     `unselected_ns`: computing, in layers that take each row by itself, rows that a later selection leaves out.
     `repeated_rows_ns`: linear layers on rows that are there several times, and joining these rows.
+    `orders`: linear operations that would compute less in another order.
     `transforms`: lengths of Fourier transforms, and ns in these.
     `searched`: elements of gradients that anomaly detection searched for NaN.
     `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.

@@ -131,6 +131,11 @@ STEP_REPEATED_ROWS_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: linear layers on rows that are there several times, and joining these rows",
 )
+STEP_ORDERS_S = RankMeasure(
+    "step.orders_s",
+    "s",
+    "part of the backward pass on a CPU: what another order of linear operations would spare",
+)
 STEP_TRANSFORMS_S = RankMeasure(
     "step.transforms_s",
     "s",

@@ -40,7 +40,7 @@ _JOIN, _REPEATS = (
     "CatBackward0",
     ("ExpandBackward", "GatherBackward", "IndexBackward", "IndexSelectBackward", "RepeatBackward"),
 )
-_SHAPES = frozenset(
+SHAPES = frozenset(
     (
         "CloneBackward0",
         "ReshapeAliasBackward0",
@@ -155,7 +155,7 @@ def on_repeated_rows(nodes: list[Any]) -> dict[Any, float]:
     for product in nodes:
         inputs = [each for each, _ in product.next_functions]
         at = _WITH_ROWS.get(product.name(), len(inputs))
-        if at >= len(inputs) or inputs[at] is None or not any(map(_is_weight, filter(None, inputs[at + 1 :]))):
+        if at >= len(inputs) or inputs[at] is None or not any(map(is_weight, filter(None, inputs[at + 1 :]))):
             continue
         node, place = _below_views(*product.next_functions[at])
         joins = node is not None and node.name() == _JOIN
@@ -177,13 +177,11 @@ def transformed_length(node: Any) -> int:
     axis = node._saved_dim[-1]
     if not node.name().startswith("FftR2C"):
         return int(node._input_metadata[0].shape[axis])
-    before, place = node.next_functions[0]
-    shape = before.variable.shape if before.name() == LEAF else before._input_metadata[place].shape
-    return int(shape[axis])
+    return int(shape_made(*node.next_functions[0])[axis])
 
 
 def _below_views(node: Any, place: int) -> tuple[Any, int]:
-    while node is not None and node.name() in _SHAPES and node.next_functions:
+    while node is not None and node.name() in SHAPES and node.next_functions:
         node, place = node.next_functions[0]
     return node, place
 
@@ -225,7 +223,7 @@ def before_selections(nodes: list[Any]) -> dict[Any, float]:
             if not _by_row(node) or found.get(node, -1.0) >= unused:
                 break  # the parts of one tensor lead to the same nodes
             inputs = [each for each, _ in node.next_functions]
-            before = [n for n, each in enumerate(inputs) if each is not None and not _is_weight(each)]
+            before = [n for n, each in enumerate(inputs) if each is not None and not is_weight(each)]
             if before and before[0] != _WITH_ROWS.get(node.name(), before[0]):
                 break  # a matrix times these rows, as of a graph's edges, mixes them
             found[node] = unused
@@ -239,10 +237,15 @@ def _by_row(node: Any) -> bool:
 
 def elements_made(node: Any, place: int) -> int:
     """Elements of the tensor that a node has made as its output `place`. Raises where torch does not say: that is not nothing."""
-    return int(node.variable.numel()) if node.name() == LEAF else prod(node._input_metadata[place].shape)
+    return prod(shape_made(node, place))
 
 
-def _is_weight(node: Any) -> bool:
+def shape_made(node: Any, place: int) -> tuple[int, ...]:
+    """The shape of the tensor that a node has made as its output `place`. Raises where torch does not say."""
+    return tuple(node.variable.shape if node.name() == LEAF else node._input_metadata[place].shape)
+
+
+def is_weight(node: Any) -> bool:
     """A leaf, or a view of one."""
     after = [each for each, _ in node.next_functions if each is not None]
     return node.name() == LEAF or (node.name() in _VIEWS and len(after) == 1 and after[0].name() == LEAF)

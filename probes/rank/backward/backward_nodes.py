@@ -3,21 +3,22 @@
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much their passes
 write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers, or none, and
-by whether an earlier pass of the step went through the node; of linear layers, by how many of their rows are there several times. Of layers
-before a loss that ignores some targets, or before a selection of rows, a part of the gradients is read, which shows the rows computed for
-nothing. Under anomaly detection the elements of all gradients are counted, which it searches for NaN. Of the largest pass the order is kept
-in which the forward pass made its nodes: loops show as blocks that repeat.
+by whether an earlier pass of the step went through the node; of linear layers, by how many of their rows are there several times; of linear
+operations, by what another order would spare. Of layers before a loss that ignores some targets, or before a selection of rows, a part of
+the gradients is read, which shows the rows computed for nothing. Under anomaly detection the elements of all gradients are counted: it
+searches them for NaN. Of the largest pass the order is kept in which the forward pass made its nodes: loops show as blocks that repeat.
 """
 
 from __future__ import annotations
 
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..facts.precision_facts import is_observed
 from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows, transformed_length
+from .linear_orders import Spared, in_expensive_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,18 +40,35 @@ _BEFORE_LOSS_MAX = 24  # nodes: the layers that turn hidden states into classes
 _COLUMNS = 64  # read of a gradient: it is not zero there by chance
 _ALIKE = 0.02  # of the rows; labels are shifted by one position in a language model
 _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
+_ORDERS_MAX = 8
+
+
+class _Reason(NamedTuple):
+    """What a node's time is for."""
+
+    use: str = NEEDED
+    again: bool = False  # an earlier pass of the step went through it
+    repeated_rows: float = 0.0  # of its rows
+    length: int = 0  # of a Fourier transform
+    spared: float = 0.0  # by another order of linear operations
+    order: tuple[str, str] = ("", "")  # kind of these, and the layer's name
 
 
 class BackwardNodes:
     """The timed passes of one process. Keeps no object of the job.
 
     `updated`: ids of the parameters of optimizers. `again`: whether an earlier pass of the step went through a node of this one.
+    `named`: the name of a parameter in the job's model, or nothing.
     """
 
     def __init__(
-        self, facts: Facts, updated: Callable[[], set[int]], again: Callable[[Any], bool] = lambda _: False
+        self,
+        facts: Facts,
+        updated: Callable[[], set[int]],
+        again: Callable[[Any], bool] = lambda _: False,
+        named: Callable[[Any], str] = lambda _: "",
     ) -> None:
-        self._facts, self._updated, self._again = facts, updated, again
+        self._facts, self._updated, self._again, self._named = facts, updated, again, named
         self._steps = list(STEPS)
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
@@ -59,13 +77,12 @@ class BackwardNodes:
         self._order, self._names = "", list[str]()
         self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
         self._current: BackwardNodeClass | None = None
-        self._use = NEEDED  # of the current node
-        self._repeats, self._again_ns = False, 0
+        self._reason = _Reason()  # of the current node
+        self._again_ns = 0
         self._ignored = self._unselected = 0.0  # of its rows
         self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
-        self._repeated_rows = 0.0  # of those of the current node
         self._transforms: dict[int, int] = {}  # ns by the lengths of Fourier transforms
-        self._length = 0  # of the current one
+        self._orders: dict[tuple[str, str], float] = {}  # ns that other orders of linear operations spare
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
         self._searched: int | None = 0  # elements, for NaN; None if they cannot be counted
@@ -105,16 +122,22 @@ class BackwardNodes:
                 whole: set[tuple[Any, int]] = set()
                 uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
                 selected, repeated = before_selections(nodes), on_repeated_rows(nodes)
+                orders = in_expensive_orders(nodes)
                 for node in nodes:
-                    found, use = self._counted(node, whole), uses.get(node, NEEDED)
                     rows = before_loss.get(node, ""), selected.get(node, 0.0)
-                    rest = repeated.get(node, 0.0), transformed_length(node)
-                    mark = self._mark(found, use, rows, rest, again=self._again(node))
+                    use, again, length = uses.get(node, NEEDED), self._again(node), transformed_length(node)
+                    reason = _Reason(use, again, repeated.get(node, 0.0), length, *self._order_of(orders.get(node)))
+                    mark = self._mark(self._counted(node, whole), reason, rows)
                     self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
             self._failed(error)
+
+    def _order_of(self, spared: Spared | None) -> tuple[float, tuple[str, str]]:
+        if spared is None:
+            return 0.0, ("", "")
+        return spared.share, (spared.kind, "" if spared.weight is None else self._named(spared.weight))
 
     def _keep_order(self, nodes: list[Any]) -> None:
         # custom functions of an older torch may have no number
@@ -126,19 +149,17 @@ class BackwardNodes:
 
     def backward_ends(self) -> None:
         if self._handles:
-            self._begins(None, NEEDED)
+            self._begins(None, _Reason())
             self._current = None
             self._passes += 1
             self._release()
 
-    def _mark(
-        self, found: BackwardNodeClass, use: str, rows: tuple[str, float], rest: tuple[float, int], *, again: bool
-    ) -> Callable[[Any], None]:
+    def _mark(self, found: BackwardNodeClass, reason: _Reason, rows: tuple[str, float]) -> Callable[[Any], None]:
         if not any(rows):
-            return lambda gradients: self._begins(found, use, *rest, again=again)
+            return lambda gradients: self._begins(found, reason)
 
         def begins(gradients: Any) -> None:
-            self._begins(found, use, *rest, again=again)
+            self._begins(found, reason)
             try:
                 self._read_rows(gradients[0], *rows)
             except Exception as error:
@@ -167,30 +188,23 @@ class BackwardNodes:
         else:
             self._unselected = min(share, unselected)  # more than these depends on what the rows are
 
-    def _begins(
-        self,
-        following: BackwardNodeClass | None,
-        use: str,
-        repeated: float = 0.0,
-        length: int = 0,
-        *,
-        again: bool = False,
-    ) -> None:
-        now = perf_counter_ns()
-        self._ns += now - self._since
+    def _begins(self, following: BackwardNodeClass | None, reason: _Reason) -> None:
+        spent, current = perf_counter_ns() - self._since, self._reason
+        self._ns += spent
         if self._current is not None:
-            self._current["ns"] += now - self._since
-            self._each.setdefault(self._current["name"], []).append(now - self._since)
-            self._use_ns[self._use] += now - self._since
-            self._ignored_ns += round(self._ignored * (now - self._since))
-            self._unselected_ns += round(self._unselected * (now - self._since))
-            if self._length:
-                self._transforms[self._length] = self._transforms.get(self._length, 0) + now - self._since
-            self._repeated_rows_ns += round(self._repeated_rows * (now - self._since))
-            self._again_ns += (now - self._since) * self._repeats
-        self._ignored, self._unselected, self._repeated_rows, self._repeats = 0.0, 0.0, repeated, again
-        self._length = length
-        self._current, self._use, self._since = following, use, perf_counter_ns()
+            self._current["ns"] += spent
+            self._each.setdefault(self._current["name"], []).append(spent)
+            self._use_ns[current.use] += spent
+            self._ignored_ns += round(self._ignored * spent)
+            self._unselected_ns += round(self._unselected * spent)
+            self._repeated_rows_ns += round(current.repeated_rows * spent)
+            self._again_ns += spent * current.again
+            if current.length:
+                self._transforms[current.length] = self._transforms.get(current.length, 0) + spent
+            if current.spared:
+                self._orders[current.order] = self._orders.get(current.order, 0.0) + current.spared * spent
+        self._ignored = self._unselected = 0.0
+        self._current, self._reason, self._since = following, reason, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
         """The class of a node. `whole`: the tensors of which parts were taken before."""
@@ -225,6 +239,10 @@ class BackwardNodes:
                 "repeated_rows_ns": self._repeated_rows_ns,
                 "again_ns": self._again_ns,
                 "transforms": sorted(self._transforms.items(), key=lambda each: -each[1])[:TRANSFORMS_MAX],
+                "orders": [
+                    {"kind": kind, "layer": layer, "ns": round(ns)}
+                    for (kind, layer), ns in sorted(self._orders.items(), key=lambda each: -each[1])[:_ORDERS_MAX]
+                ],
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
                 "order": self._order,

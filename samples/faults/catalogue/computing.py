@@ -10,13 +10,13 @@ texts = Job("faults/jobs/compute/texts.py")
 perceptron = Job("faults/jobs/compute/perceptron.py")
 tiny = Job("faults/jobs/compute/tiny_operations.py")
 shrinking = Job("faults/jobs/compute/shrinking.py")
-indexing = Job("faults/jobs/compute/indexing.py")
+indexing = Job("faults/jobs/layers/indexing.py")
 decoding = Job("faults/jobs/compute/decoding.py")
 iterating = Job("faults/jobs/compute/iterating.py")
 stepwise = Job("faults/jobs/compute/stepwise.py")  # a small decoder of known words
-composed = Job("faults/jobs/compute/composed.py")
-attention = Job("faults/jobs/compute/attention.py")
-pooling = Job("faults/jobs/compute/pooling.py")
+composed = Job("faults/jobs/layers/composed.py")
+attention = Job("faults/jobs/layers/attention.py")
+pooling = Job("faults/jobs/layers/pooling.py")
 LONG = ("--length=1024", "--batch=1", "--heads=8")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (

@@ -8,7 +8,7 @@ from samples.faults.scenario import Fixture, Job, Scenario, Suite, Truth
 between = Job("faults/jobs/loop/between_steps.py")
 cifar = Job("faults/jobs/compute/cifar.py")
 vit = Job("faults/jobs/compute/vit_spawn.py")
-attention = Job("faults/jobs/compute/attention.py")
+attention = Job("faults/jobs/layers/attention.py")
 before_update = Job("faults/jobs/loop/before_update.py")
 loading = Job("faults/jobs/input/loading.py")
 unusual = Job("faults/jobs/compute/unusual.py")

@@ -1,5 +1,5 @@
 """Work that batches do not need: a bank of filters that is computed anew for each clip, tensors that are collated number by number, results
-that each iteration copies.
+that each iteration copies, linear operations in an expensive order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from samples.faults.scenario import Job, Remedy, fault, sound_twin
 
 LISTED = ("DAT022", "DAT003")
 REPEATING = ("DAT018", "DAT003")
-JOINED, PAIRED = "CMP034", "CMP035"
+JOINED, PAIRED, ORDERED = "CMP034", "CMP035", "CMP037"
 CHUNKED = ("DAT026", "DAT003")
 GATHERED = "DAT027"
 BANK = "return torch.from_numpy(self.bank.kernels())"
@@ -20,6 +20,7 @@ fields = Job(
     "faults/jobs/input/fields.py"
 )  # a small net on patches of weather fields in a zarr or HDF5 array, 8 per batch
 clips = Job("faults/jobs/input/clips.py")  # a small net on clips of sound, 16 per batch
+orders = Job("faults/jobs/layers/orders.py")  # linear attention, votes that are averaged, a head on an enlarged image
 relations = Job("faults/jobs/loop/relations.py")  # a network on all pairs of a scene's objects, 32 scenes per batch
 sampling = Job("faults/jobs/loop/sampling.py")  # a GRU trained by rewards for the sequences that it draws
 unrolling = Job("faults/jobs/loop/unrolling.py")  # a GRU cell that goes on from its own forecasts
@@ -229,6 +230,37 @@ SCENARIOS = (
         strength="just below",
     ),
     fault(
+        "scores-of-all-words-in-linear-attention",
+        ORDERED,
+        orders("--of=words", "--batch=8", "--width=32", "--steps=700"),
+        line="mixed = weights @ v",
+        says="multiply the two other matrices first",
+        fixed=("--small-first", "--steps=1500"),
+    ),
+    fault(
+        "votes-averaged-after-a-wide-layer",
+        ORDERED,
+        orders("--of=votes", "--batch=32", "--long=128", "--width=128", "--classes=1000", "--layers=3", "--steps=500"),
+        line="votes = self.vote(words)",
+        says="average first, then apply vote",
+        fixed=("--small-first", "--steps=1500"),
+    ),
+    fault(
+        "classes-of-pixels-of-an-enlarged-image",
+        ORDERED,
+        orders("--of=pixels", "--batch=4", "--long=128", "--layers=24", "--steps=120"),
+        strength="just above",
+        line="return torch.as_tensor(self.classify(features))",
+        says="apply classify first",
+        fixed=("--small-first", "--steps=150"),
+    ),
+    fault(
+        "scores-of-few-words-in-linear-attention",
+        ORDERED,
+        orders("--of=words", "--batch=32", "--long=96", "--width=64", "--layers=2", "--steps=500"),
+        strength="just below",
+    ),
+    fault(
         "forecasts-joined-one-by-one",
         JOINED,
         unrolling(),
@@ -248,6 +280,11 @@ SCENARIOS = (
         JOINED,
         unrolling("--horizon=40", "--batch=16", "--steps=700"),
         strength="just below",
+    ),
+    sound_twin(
+        "classes-of-pixels-before-enlarging",
+        ORDERED,
+        orders("--of=pixels", "--batch=4", "--long=128", "--layers=6", "--small-first", "--steps=250"),
     ),
     sound_twin(
         "forecasts-that-need-each-other",

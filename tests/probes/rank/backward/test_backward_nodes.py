@@ -498,6 +498,20 @@ def test_other_linear_layers(facts: Facts, layer: Any) -> None:
     assert repeated_rows(facts, layer(items()).square().mean()) == 0.0
 
 
+def test_linear_operations_in_an_expensive_order_have_what_the_other_spares(facts: Facts) -> None:
+    nodes = BackwardNodes(facts, set, named=lambda weight: "single.weight" if weight is SINGLE.weight else "")
+    x = items().expand(40, ITEMS, OF_ITEM)
+    loss = SINGLE(x * 2).mean(1).square().mean() + ((x @ x.transpose(1, 2)) @ x).square().mean()
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    loss.backward()
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    found = facts.values["backward_nodes"]
+    assert {(each["kind"], each["layer"]) for each in found["orders"]} == {("products", ""), ("pooled", "single.weight")}
+    assert 0 < sum(each["ns"] for each in found["orders"]) < found["ns"], "other nodes take time, too"
+
+
 @pytest.mark.parametrize("leaf", [False, True])
 def test_fourier_transforms_have_their_lengths(facts: Facts, leaf: bool) -> None:
     x, kernel = torch.randn(3, 127, requires_grad=True), torch.randn(40, requires_grad=True)

@@ -177,6 +177,12 @@ def test_kernels_of_which_only_the_centre_gets_gradients_are_seen(layout: str) -
     assert job.train(updates(*model[2].parameters()))["looks"] == 4
 
 
+def test_parameters_have_the_names_of_the_models_that_are_called() -> None:
+    job = Job(torch.nn.DataParallel)
+    assert job.observations.name_of(job.model[2].weight) == "2.weight"
+    assert job.observations.name_of(torch.nn.Linear(2, 2).weight) == ""
+
+
 def test_a_wrapper_is_looked_through() -> None:
     class DistributedDataParallel(torch.nn.Module):
         def __init__(self, module: Any) -> None:

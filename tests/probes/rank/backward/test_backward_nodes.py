@@ -508,7 +508,10 @@ def test_linear_operations_in_an_expensive_order_have_what_the_other_spares(fact
     nodes.backward_ends()
     nodes.turn(STEPS[0] + 1)
     found = facts.values["backward_nodes"]
-    assert {(each["kind"], each["layer"]) for each in found["orders"]} == {("products", ""), ("pooled", "single.weight")}
+    assert {(each["kind"], each["layer"]) for each in found["orders"]} == {
+        ("products", ""),
+        ("pooled", "single.weight"),
+    }
     assert 0 < sum(each["ns"] for each in found["orders"]) < found["ns"], "other nodes take time, too"
 
 

@@ -58,7 +58,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.recomputing import recomputi
 from rn50_advisor.advisor.analysis.stacks.avoidable.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.text_lines import text_lines
-from rn50_advisor.advisor.analysis.stacks.evaluation_work import evaluation_work
+from rn50_advisor.advisor.analysis.stacks.evaluation_work import evaluation_work, generating_share
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, packing_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
@@ -194,6 +194,7 @@ def analyse(recording: Recording) -> Analysis:
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),
         evaluation_sites=_most_frequent(site for facts in rank_facts for site in facts.get("evaluation_sites", ())),
         evaluation_work=evaluation_work(recording),
+        generating=generating_share(recording),
         evaluated_with_gradients=_evaluated_with_gradients(rank_facts),
         deaths=dead,
         asked_to_end_s=requests(recording),

@@ -156,6 +156,14 @@ class EvaluationWork:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratingShare:
+    """Stack samples in evaluations, and the share of them in which a model of transformers generates text."""
+
+    samples: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class HookPile:
     """Hooks of one function that a loop registers again and again. `lost_s`: what they add to a step, at least and at most.
 
@@ -332,6 +340,7 @@ class Analysis:
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first
     evaluation_work: EvaluationWork | None = None  # None: no stack sample is beside the model in an evaluation
+    generating: GeneratingShare | None = None  # of evaluations; None: no stack sample in one
     # share of the evaluation batches from loaders that ran with gradients on; None: there were none
     evaluated_with_gradients: float | None = None
     deaths: tuple[Death, ...] = ()

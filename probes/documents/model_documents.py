@@ -28,11 +28,14 @@ class LayerFacts(TypedDict, total=False):
 
 
 class ModelFacts(_Classed, total=False):
+    """The outermost module. `uncached`: it generates without a cache of keys and values, by its settings."""
+
     wrapped: str | None
     parameters: Whole
     bytes: dict[str, Whole]  # by device
     dtypes: list[str]
     layers: dict[str, Whole]  # count by kind
+    uncached: bool
     channels_last_weights: Whole
     channels_first_weights: Whole
 

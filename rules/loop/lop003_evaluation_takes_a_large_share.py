@@ -11,16 +11,16 @@ found where the model that trains is put into `eval()` mode; the share of its ba
 check sums of its first batches, which show that all ranks of a DDP job evaluate the same samples; the share of stack samples beside the
 model, in metrics or in outputs that a trainer collects, and their line.
 
-Fix: evaluate less often, on a subset in between, with a larger batch and enough workers; under `torch.no_grad()`,
-which spares memory. If starting the workers of its loader takes 15 % of it or more, keep them:
-`persistent_workers=True`, and the loader created once. If all ranks evaluate the same samples, or one evaluates while
-the others wait, distribute them. If an evaluation's time is beside the model, reduce each batch's outputs to what the metrics need; for the
-Trainer of Hugging Face by `preprocess_logits_for_metrics`.
+Fix: evaluate less often, on a subset in between, with a larger batch and enough workers; under `torch.no_grad()`, which spares memory. If
+starting the workers of its loader takes 15 % of it or more, keep them: `persistent_workers=True`, and the loader created once. If all
+ranks evaluate the same samples, or one evaluates while the others wait, distribute them. If a model of transformers generates text whose
+settings say `use_cache=False`, as scripts set it for gradient checkpointing, turn the cache on. If an evaluation's time is beside the
+model, reduce each batch's outputs to what the metrics need; for the Trainer of Hugging Face by `preprocess_logits_for_metrics`.
 
-Estimate: of what an evaluation does beside the model, 2 to 20 % are assumed to be left. Evaluating half as often halves it; at best a
-tenth of it remains and the caches stay warm. Keeping the workers saves 1.75 to 3 times what starting them takes. Of N ranks that evaluate
-the same, each keeps an Nth of the samples, and so it is where one evaluates for all; at worst half of the time that this spares is lost
-to uneven parts.
+Estimate: of what an evaluation does beside the model, 2 to 20 % are assumed to be left; of generating text, with a cache of keys and
+values, 10 to 50 %. Evaluating half as often halves it; at best a tenth of it remains and the caches stay warm. Keeping the workers saves
+1.75 to 3 times what starting them takes. Of N ranks that evaluate the same, each keeps an Nth of the samples, and so it is where one
+evaluates for all; at worst half of the time that this spares is lost to uneven parts.
 
 False alarms: a short trial run that evaluates once at its end.
 """
@@ -56,6 +56,10 @@ _SITES_SHOWN = 3
 _BESIDE_SHARE_MIN, _SAMPLES_MIN = 0.5, 8
 # Of what evaluations do beside the model, at best and at worst: assumed, and not measured.
 _REDUCED_LEFT = (0.02, 0.2)
+_UNCACHED = "of an evaluation: generate() runs the model on the whole text for each new word, as use_cache=False is set"
+_CACHED = "model.generation_config.use_cache = True before it generates; use_cache=False in the forward passes of training alone"
+# Of generating text, with a cache of keys and values, at best and at worst: assumed. With 96 new words it was 0.16 in one job on a CPU.
+_CACHED_LEFT = (0.1, 0.5)
 _EVALUATION = "gap.evaluation"
 
 
@@ -83,6 +87,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     work = None if whose or a.on_gpu else _beside(a)  # a host that waits for its GPU is beside the model, too
     if work is not None:
         fixes.insert(0, _reduce(work))
+    generating = 0.0 if work is not None else _uncached(a)
+    if generating:
+        fixes.insert(0, Fix("generate with a cache: use_cache=True", _CACHED, site, "one line"))
     return Finding(
         rule=RULE.id,
         title="Evaluation overhead: large share of the run" + on_ranks(whose),
@@ -99,11 +106,29 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Evidence("evaluations", float(times), "", t["evaluations"], f"{times} evaluations so far"),
             *([_seen(work)] if work is not None else ()),
+            *([Evidence("stack samples", generating, "share", None, _UNCACHED, "explains")] if generating else ()),
             *_details(a),
         ),
         fixes=tuple(fixes),
-        saving=_saving(a, kept=restarting is not None, whose=len(whose)) if work is None else _spared(a, work),
+        saving=_spared(a, work)
+        if work is not None
+        else _with_cache(a, generating)
+        if generating
+        else _saving(a, kept=restarting is not None, whose=len(whose)),
     )
+
+
+def _uncached(a: Analysis) -> float:
+    """Share of evaluations that generates text without a cache, if that is most of them; else 0."""
+    found = a.generating
+    uncached = any(facts.get("model", {}).get("uncached") for facts in a.rank_facts.values())
+    most = found is not None and found.samples >= _SAMPLES_MIN and found.share >= _BESIDE_SHARE_MIN
+    return found.share if found is not None and most and uncached else 0.0
+
+
+def _with_cache(a: Analysis, generating: float) -> Saving:
+    best, worst = (_step_with(a, share=1.0 - generating * (1.0 - left)) for left in _CACHED_LEFT)
+    return model_of(a).saving(model_of(a).at_best(best), worst, "generating with a cache of keys and values")
 
 
 def _beside(a: Analysis) -> EvaluationWork | None:

@@ -1,4 +1,4 @@
-"""Finds what evaluations do beside the model: metrics of all outputs so far, outputs that a library collects."""
+"""Finds what evaluations do beside the model, such as metrics of all outputs so far or collecting them, and whether they generate text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     line_of,
     user_rows,
 )
-from rn50_advisor.advisor.model.analysis import EvaluationWork
+from rn50_advisor.advisor.model.analysis import EvaluationWork, GeneratingShare
 from rn50_advisor.advisor.model.recording import Recording, data_of
 from rn50_advisor.probes.documents.code_places import CodePlace, StackFrame
 from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
@@ -29,6 +29,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 # Functions of libraries that go through an evaluation's batches, by a part of their file.
 _LOOPS = {"/transformers/": ("evaluation_loop", "prediction_loop"), "/loops/evaluation_loop.py": ("run", "advance")}
 _COLLECTING = "/transformers/trainer_pt_utils.py"
+_GENERATES = ("/transformers/generation/", "generate")
 _PHASE = "evaluation"
 _OTHER_WORK = (FETCH, "/torch/distributed/")  # loading, and waiting for other ranks
 _METRICS, _REDUCES = "compute_metrics", "preprocess_logits_for_metrics"
@@ -66,6 +67,17 @@ def evaluation_work(recording: Recording) -> EvaluationWork | None:
         lines=frozenset((file, line) for file, line, _ in places),
         trainer=_trainer(recording) if collecting else None,
     )
+
+
+def generating_share(recording: Recording) -> GeneratingShare | None:
+    """How many stack samples in evaluations generate text; None without a sample."""
+    file, function = _GENERATES
+    inside = generating = 0
+    for labelled, count, frames in _samples(recording):
+        inside += count if labelled else 0
+        found = labelled and any(file in frame["file"] and called(frame) == function for frame in frames)
+        generating += count if found else 0
+    return GeneratingShare(inside, generating / inside) if inside else None
 
 
 def _samples(recording: Recording) -> Iterator[tuple[bool, int, Frames]]:

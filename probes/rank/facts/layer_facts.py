@@ -67,9 +67,16 @@ def describe_model(torch: Any, model: Any) -> ModelFacts:
         "bytes": _bytes_by_device([*parameters, *inner.buffers()]),
         "dtypes": sorted({plain(p.dtype) for p in parameters}),
         "layers": dict(often),
+        "uncached": _generates_uncached(inner),
         "channels_last_weights": layouts.count("channels_last"),
         "channels_first_weights": layouts.count("channels_first"),
     }
+
+
+def _generates_uncached(model: Any) -> bool:
+    """True for a model of transformers whose `generate()` runs it on the whole text for each new word, as its settings say."""
+    settings = own(model).get("generation_config")
+    return getattr(settings, "use_cache", None) is False
 
 
 def _of_replica(model: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import Analysis, EvaluationWork, HotLine
+from rn50_advisor.advisor.model.analysis import Analysis, EvaluationWork, GeneratingShare, HotLine
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.report import Segment
 from rule_cases import SCRIPT, job, loader, rank
@@ -63,6 +63,27 @@ def test_the_gain_is_that_of_the_samples_and_of_the_lines_that_end_an_evaluation
     worst, best = saving()
     assert worst == pytest.approx(0.8 * 0.3) and best >= 0.98 * 0.3
     assert saving(hot_lines=(line,))[0] == pytest.approx(0.8 * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "samples", "uncached", "told"),
+    [(0.5, 8, True, True), (0.49, 8, True, False), (0.5, 7, True, False), (0.9, 20, False, False)],
+)
+def test_text_that_is_generated_without_a_cache_gets_one_first(
+    share: float, samples: int, uncached: bool, told: bool
+) -> None:
+    facts = {number: {"model": {"class": "Bart", "uncached": uncached}} for number in ("0", "1")}
+    sites = ({"file": SCRIPT, "line": 64, "count": 4},)
+    a = lop003(generating=GeneratingShare(samples, share), facts=facts, evaluation_sites=sites)
+    finding = found("LOP003", a)
+    assert (finding.fixes[0].title == "generate with a cache: use_cache=True") is told
+    assert any(evidence.metric == "stack samples" for evidence in finding.evidence) is told
+
+
+def test_the_gain_of_a_cache_is_of_the_time_that_generates() -> None:
+    facts = {number: {"model": {"class": "Bart", "uncached": True}} for number in ("0", "1")}
+    saving = found("LOP003", lop003(generating=GeneratingShare(20, 0.8), facts=facts)).saving
+    assert saving is not None and saving.seconds_per_step[0] == pytest.approx(0.8 * 0.5 * 0.3)
 
 
 def test_a_host_that_waits_for_its_gpu_is_not_at_work_beside_the_model() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from recordings import plan, recording, stack
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import EvaluationWork
+from rn50_advisor.advisor.model.analysis import EvaluationWork, GeneratingShare
 from rn50_advisor.advisor.model.recording import Event, Source
 
 PACKAGES = "/env/lib/python3.11/site-packages"
@@ -40,6 +40,14 @@ def test_outputs_that_a_trainer_collects_are_beside_the_model() -> None:
     assert found is not None and (found.samples, found.share) == (10, 0.6)
     assert (found.file, found.line) == (LOOP["file"], 3023) and found.leaf.startswith("nested_concat")
     assert found.trainer == {"file": "/job/train.py", "line": 1}
+
+
+def test_the_share_of_evaluations_that_generate_text() -> None:
+    generates = ("GenerationMixin.generate", f"{PACKAGES}/transformers/generation/utils.py", 2400)
+    trained = inside(LINEAR, generates, phase="forward")
+    events = (inside(LINEAR, generates), inside(LINEAR, generates), inside(LINEAR), inside(CONCAT), trained)
+    assert analyse(recording({0: plan()}, events=events)).generating == GeneratingShare(4, 0.5)
+    assert analyse(recording({0: plan()}, events=(trained,))).generating is None
 
 
 def test_a_trainer_that_already_reduces_them_is_not_named() -> None:

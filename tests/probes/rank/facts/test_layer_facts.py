@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ def test_a_wrapper_is_named_and_its_model_described() -> None:
     assert (
         facts["wrapped"] == "DataParallel" and facts["class"].endswith("Sequential") and facts["layers"]["Conv2d"] == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "uncached"), [({"use_cache": False}, True), ({"use_cache": None}, False), ({}, False)]
+)
+def test_a_model_that_generates_without_a_cache_says_so(settings: dict[str, Any], uncached: bool) -> None:
+    model = net()
+    assert describe_model(torch, model)["uncached"] is False
+    model.generation_config = SimpleNamespace(**settings)
+    assert describe_model(torch, nn.DataParallel(model))["uncached"] is uncached
 
 
 def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:

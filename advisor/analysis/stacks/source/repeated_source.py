@@ -111,5 +111,9 @@ def _loops_at(function: ast.AST, line: int) -> list[ast.stmt]:
 
 
 def _training_loop(function: ast.AST, line: int, backwards: Set[int]) -> ast.stmt | None:
-    around = [loop for loop in _loops_at(function, line) if any(covers(loop, backward) for backward in backwards)]
-    return max(around, key=lambda loop: loop.lineno, default=None)
+    """The innermost loop around a line and a backward pass; None for the line that heads it, which takes another batch each time."""
+    trains = (
+        n for n in guarded(function) if isinstance(n, LOOPS) and any(covers(n, backward) for backward in backwards)
+    )
+    innermost = max((loop for loop in trains if covers(loop, line)), key=lambda loop: loop.lineno, default=None)
+    return None if innermost is None or line < innermost.body[0].lineno else innermost

@@ -236,6 +236,20 @@ def test_what_the_loop_goes_through_does_not_matter() -> None:
     assert place(text, *BLOCK, ("Block.forward", "# bias", "as a module")) is not None
 
 
+@pytest.mark.parametrize("around", ["for epoch in range(9):", "while True:"])
+def test_the_head_of_the_training_loop_takes_another_batch_each_time(around: str) -> None:
+    text = IMPORTS + textwrap.dedent(f"""\
+        def train(model, loader, adjacency):
+            {around}
+                for x in loader:  # head
+                    degree = adjacency.sum(1)  # here
+                    loss = model(x, degree)
+                    loss.backward()
+        """)
+    assert place(text, ("train", "# head", "called")) is None
+    assert place(text, ("train", "# here", "called")) is not None
+
+
 def test_without_a_loop_or_a_source_nothing_is_found() -> None:
     assert place(MODEL, ("Net.forward", "# blocks", "called"), ("Block.forward", "# degree", "as a module")) is None
     entries = [Entry(FILE, at(MODEL, "# model"), "train", "called"), Entry("/job/other.py", 3, "f", "called")]

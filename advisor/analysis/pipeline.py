@@ -42,6 +42,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transforming_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
+from rn50_advisor.advisor.analysis.stacks.avoidable.depthwise_kernels import longest_kernel
 from rn50_advisor.advisor.analysis.stacks.avoidable.expensive_orders import reordered
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls
@@ -180,6 +181,7 @@ def analyse(recording: Recording) -> Analysis:
         chained_loops=chained_loops(recording),
         joined_lines=joined_lines(recording),
         reordered=reordered(recording),
+        long_kernel=longest_kernel(recording),
         transforming_lines=transforming_lines(recording),
         repeating_lines=repeating_lines(recording),
         frozen_calls=frozen_calls(recording),

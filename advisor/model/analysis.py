@@ -50,6 +50,7 @@ __all__ = [
     "Failure",
     "HotLine",
     "LoaderFacts",
+    "LongKernel",
     "MemoryTrend",
     "PeriodicStall",
     "ReorderedOperations",
@@ -107,6 +108,16 @@ ComposedForm = Literal[
 
 
 PARAMETRIZED = "weights of a parametrized layer"  # a leaf of `HotLine`: what the line computes anew
+
+
+@dataclass(frozen=True, slots=True)
+class LongKernel:
+    """Convolutions of each channel of sequences by itself. `size`: of their kernels, the one with most of the time; `lines`: the user's
+    lines that call them, the longest first.
+    """
+
+    size: int
+    lines: tuple[HotLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +336,7 @@ class Analysis:
     repeating_lines: tuple[
         HotLine, ...
     ] = ()  # that call linear layers on rows which lines before have joined or repeated
+    long_kernel: LongKernel | None = None  # of the long convolutions with most of the time
     reordered: ReorderedOperations | None = None  # whose other order spares most
     transforming_lines: tuple[HotLine, ...] = ()  # that call Fourier transforms; `leaf`: an awkward length
     joined_lines: tuple[HotLine, ...] = ()  # that copy all results so far in each iteration of a loop

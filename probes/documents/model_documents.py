@@ -225,6 +225,15 @@ class LinearOrder(TypedDict):
     ns: int
 
 
+class DepthwiseKernel(TypedDict):
+    """A convolution of single channels: dimensions and numbers of its kernel, the name of its weight in the model, or nothing, its ns."""
+
+    dims: Whole
+    size: Whole
+    layer: str
+    ns: Whole
+
+
 class _BackwardUse(TypedDict, total=False):
     partly_ns: Whole
     unneeded_ns: Whole
@@ -232,6 +241,7 @@ class _BackwardUse(TypedDict, total=False):
     unselected_ns: Whole
     repeated_rows_ns: Whole
     orders: list[LinearOrder]
+    depthwise: list[DepthwiseKernel]
     transforms: list[tuple[Whole, Whole]]
     again_ns: Whole
     loss_rows: list[Whole]
@@ -249,6 +259,7 @@ class BackwardNodeTimes(_BackwardUse):
     `unselected_ns`: computing, in layers that take each row by itself, rows that a later selection leaves out.
     `repeated_rows_ns`: linear layers on rows that are there several times, and joining these rows.
     `orders`: linear operations that would compute less in another order.
+    `depthwise`: convolutions of single channels.
     `transforms`: lengths of Fourier transforms, and ns in these.
     `searched`: elements of gradients that anomaly detection searched for NaN.
     `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.

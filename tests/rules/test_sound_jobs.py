@@ -54,6 +54,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.parts_s": {0: 0.0, 1: 0.0},
         "step.ignored_s": {0: 0.0, 1: 0.0},
         "step.unselected_s": {0: 0.0, 1: 0.0},
+        "step.depthwise_s": {0: 0.0, 1: 0.0},
+        "step.long_kernels_s": {0: 0.0, 1: 0.0},
         "step.orders_s": {0: 0.0, 1: 0.0},
         "step.transforms_s": {0: 0.0, 1: 0.0},
         "step.repeated_rows_s": {0: 0.0, 1: 0.0},

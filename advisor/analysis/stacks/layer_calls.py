@@ -1,30 +1,37 @@
-"""Finds the user's lines that call parts of torch: recurrent layers for one time step at a time, and the cross entropy."""
+"""Finds the user's lines that call parts of torch: recurrent layers for one time step at a time, the cross entropy, a layer by its name."""
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
+from collections.abc import Set
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import calls_another, training_callees
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again, parsed
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import covers, function_at, is_called_again, parsed
+from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
 from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CodeLine,
+    Frames,
+    SeenStack,
     called,
     in_forward,
     inner,
     line_of,
     place_of,
     profiles_by_rank,
+    starts_backward,
     user_rows,
 )
 from rn50_advisor.advisor.model.analysis import HotLine
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-_LAYERS = "/torch/nn/modules/rnn.py"
+_MODULES, _LAYERS = "/torch/nn/modules/", "/torch/nn/modules/rnn.py"
 _FUNCTIONAL, _LOSS = "/torch/nn/functional.py", "cross_entropy"
 _PACKING = ("pack_padded_sequence", "pack_sequence")
 
@@ -74,6 +81,34 @@ def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
         if user is not None:
             calls.append((line_of(user), _LOSS, count))
     return longest(recording, calls)
+
+
+def layer_line(row: SeenStack, sources: tuple[Source, ...], weight: str) -> CodeLine | None:
+    """The user's innermost line that calls the layer of this weight, or a part of the model around it, by its name."""
+    parts, inside = frozenset(part for part in weight.split(".")[:-1] if part.isidentifier()), False
+    for frame in before_backward(row):
+        inside = inside or _MODULES in frame["file"]
+        if inside and is_user_file(frame["file"]) and _calls(sources, line_of(frame), parts):
+            return line_of(frame)
+    return None
+
+
+def before_backward(row: SeenStack) -> Frames:
+    """The frames up to the user's outermost one; none of a backward pass."""
+    frames = inner(row["frames"])
+    return () if any(starts_backward(frame) for frame in frames) else frames
+
+
+def _calls(sources: tuple[Source, ...], place: CodeLine, names: Set[str]) -> bool:
+    function = function_at(sources, place[0], place[1])
+    return function is not None and _calls_at(function, place[1], names)
+
+
+# Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
+@functools.lru_cache(maxsize=1024)
+def _calls_at(function: ast.AST, line: int, names: Set[str]) -> bool:
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and covers(node, line))
+    return any(name_of(node) in names for node in calls)
 
 
 def packing_lines(recording: Recording) -> tuple[tuple[str, int], ...]:

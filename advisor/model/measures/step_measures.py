@@ -131,6 +131,16 @@ STEP_REPEATED_ROWS_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: linear layers on rows that are there several times, and joining these rows",
 )
+STEP_DEPTHWISE_S = RankMeasure(
+    "step.depthwise_s",
+    "s",
+    "part of the backward pass on a CPU: convolutions of each channel of images by itself with kernels of 5×5 and more",
+)
+STEP_LONG_KERNELS_S = RankMeasure(
+    "step.long_kernels_s",
+    "s",
+    "part of the backward pass on a CPU: convolutions of each channel of sequences by itself with kernels of 64 and more",
+)
 STEP_ORDERS_S = RankMeasure(
     "step.orders_s",
     "s",

@@ -170,6 +170,8 @@ METRIC_TITLES: dict[str, str] = {
     "step.joined_s": "results copied again",
     "step.prefix_s": "prefix computed again",
     "step.repeated_rows_s": "linear layers on repeated rows",
+    "step.depthwise_s": "depthwise convolutions",
+    "step.long_kernels_s": "long depthwise convolutions",
     "step.orders_s": "linear operations in an expensive order",
     "step.transforms_s": "Fourier transforms of awkward lengths",
     "step.unselected_s": "compute for rows left out later",

@@ -180,6 +180,20 @@ def transformed_length(node: Any) -> int:
     return int(shape_made(*node.next_functions[0])[axis])
 
 
+def depthwise_kernel(node: Any) -> tuple[int, int, Any]:
+    """Dimensions, size and parameter of the kernel of a convolution that takes each channel by itself, in steps of one.
+
+    The parameter is None where the kernel is computed; zeros for other nodes.
+    """
+    if node.name() != "ConvolutionBackward0" or node._saved_groups < 2 or node._saved_transposed:
+        return 0, 0, None
+    weight, place = node.next_functions[1]
+    shape = () if weight is None else shape_made(weight, place)
+    if len(shape) < 3 or shape[1] != 1 or {*node._saved_stride, *node._saved_dilation} != {1}:
+        return 0, 0, None
+    return len(shape) - 2, prod(shape[2:]), getattr(weight, "variable", None)
+
+
 def _below_views(node: Any, place: int) -> tuple[Any, int]:
     while node is not None and node.name() in SHAPES and node.next_functions:
         node, place = node.next_functions[0]

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..facts.precision_facts import is_observed
 from ..signal_exceptions import reraise_signal_exception
-from .backward_graph import LEAF, before_selections, elements_made, on_repeated_rows, transformed_length
+from .backward_graph import (
+    LEAF,
+    before_selections,
+    depthwise_kernel,
+    elements_made,
+    on_repeated_rows,
+    transformed_length,
+)
 from .linear_orders import Spared, in_expensive_orders
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ _BEFORE_LOSS_MAX = 24  # nodes: the layers that turn hidden states into classes
 _COLUMNS = 64  # read of a gradient: it is not zero there by chance
 _ALIKE = 0.02  # of the rows; labels are shifted by one position in a language model
 _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
-_ORDERS_MAX = 8
+_ORDERS_MAX, KERNELS_MAX = 8, 16
 
 
 class _Reason(NamedTuple):
@@ -50,6 +57,7 @@ class _Reason(NamedTuple):
     again: bool = False  # an earlier pass of the step went through it
     repeated_rows: float = 0.0  # of its rows
     length: int = 0  # of a Fourier transform
+    depthwise: tuple[int, int, str] = (0, 0, "")  # dimensions, size and name of the kernel of such a convolution
     spared: float = 0.0  # by another order of linear operations
     order: tuple[str, str] = ("", "")  # kind of these, and the layer's name
 
@@ -82,6 +90,7 @@ class BackwardNodes:
         self._ignored = self._unselected = 0.0  # of its rows
         self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
         self._transforms: dict[int, int] = {}  # ns by the lengths of Fourier transforms
+        self._depthwise: dict[tuple[int, int, str], int] = {}  # ns by the kernels of such convolutions
         self._orders: dict[tuple[str, str], float] = {}  # ns that other orders of linear operations spare
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
@@ -125,14 +134,19 @@ class BackwardNodes:
                 orders = in_expensive_orders(nodes)
                 for node in nodes:
                     rows = before_loss.get(node, ""), selected.get(node, 0.0)
-                    use, again, length = uses.get(node, NEEDED), self._again(node), transformed_length(node)
-                    reason = _Reason(use, again, repeated.get(node, 0.0), length, *self._order_of(orders.get(node)))
+                    sizes, order = (transformed_length(node), self._kernel_of(node)), self._order_of(orders.get(node))
+                    use, again = uses.get(node, NEEDED), self._again(node)
+                    reason = _Reason(use, again, repeated.get(node, 0.0), *sizes, *order)
                     mark = self._mark(self._counted(node, whole), reason, rows)
                     self._handles.append(node.register_prehook(mark))
             self._keep_order(nodes)
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
             self._failed(error)
+
+    def _kernel_of(self, node: Any) -> tuple[int, int, str]:
+        dims, size, weight = depthwise_kernel(node)
+        return dims, size, "" if weight is None else self._named(weight)
 
     def _order_of(self, spared: Spared | None) -> tuple[float, tuple[str, str]]:
         if spared is None:
@@ -201,6 +215,8 @@ class BackwardNodes:
             self._again_ns += spent * current.again
             if current.length:
                 self._transforms[current.length] = self._transforms.get(current.length, 0) + spent
+            if current.depthwise[0]:
+                self._depthwise[current.depthwise] = self._depthwise.get(current.depthwise, 0) + spent
             if current.spared:
                 self._orders[current.order] = self._orders.get(current.order, 0.0) + current.spared * spent
         self._ignored = self._unselected = 0.0
@@ -238,6 +254,12 @@ class BackwardNodes:
                 "unselected_ns": self._unselected_ns,
                 "repeated_rows_ns": self._repeated_rows_ns,
                 "again_ns": self._again_ns,
+                "depthwise": [
+                    {"dims": dims, "size": size, "layer": layer, "ns": ns}
+                    for (dims, size, layer), ns in sorted(self._depthwise.items(), key=lambda each: -each[1])[
+                        :KERNELS_MAX
+                    ]
+                ],
                 "transforms": sorted(self._transforms.items(), key=lambda each: -each[1])[:TRANSFORMS_MAX],
                 "orders": [
                     {"kind": kind, "layer": layer, "ns": round(ns)}

@@ -17,6 +17,7 @@ stepwise = Job("faults/jobs/compute/stepwise.py")  # a small decoder of known wo
 composed = Job("faults/jobs/layers/composed.py")
 attention = Job("faults/jobs/layers/attention.py")
 pooling = Job("faults/jobs/layers/pooling.py")
+depthwise = Job("faults/jobs/layers/depthwise.py")  # small nets whose convolutions take each channel by itself
 LONG = ("--length=1024", "--batch=1", "--heads=8")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (
@@ -403,6 +404,47 @@ SCENARIOS = (
         pooling(),
         fixed="--channels-last",
         suite="all",
+    ),
+    fault(
+        "depthwise-convolutions-of-channels-first-images",
+        "CMP030",
+        depthwise("--steps=200"),
+        says="Slow depthwise convolutions",
+        fixed=("--better", "--steps=400"),
+    ),
+    fault(
+        "depthwise-convolutions-beside-wide-layers",
+        "CMP030",
+        depthwise("--kernel=5", "--wider=8", "--steps=150"),
+        strength="just above",
+        fixed=("--better", "--steps=200"),
+    ),
+    sound_twin(
+        "depthwise-convolutions-of-neighbours",
+        "CMP030",
+        depthwise("--kernel=3", "--wider=8", "--steps=200"),
+        note="3×3 kernels gain nothing",
+    ),
+    fault(
+        "long-filters-computed-directly",
+        "CMP038",
+        depthwise("--of=sequences", "--size=2000", "--kernel=257", "--steps=80"),
+        line="filtered = self.filter(padded)",
+        says="kernels of 257",
+        fixed=("--better", "--steps=300"),
+    ),
+    fault(
+        "filters-of-a-hundred-computed-directly",
+        "CMP038",
+        depthwise("--of=sequences", "--size=1000", "--kernel=101", "--layers=2", "--width=96", "--steps=200"),
+        strength="just above",
+        line="filtered = self.filter(padded)",
+        fixed=("--better", "--steps=300"),
+    ),
+    sound_twin(
+        "short-filters",
+        "CMP038",
+        depthwise("--of=sequences", "--size=1000", "--kernel=31", "--steps=300"),
     ),
     sound_twin(
         "convolutions-that-halve-channels-first-images",

@@ -18,16 +18,18 @@ def cmp030(
     pools: float = 0.3,
     *,
     convolves: float = 0.4,
+    depthwise: float = 0.0,
     first: float | None = 1.0,
     norm: str = "BatchNorm2d",
     gpu: bool = False,
     seen: bool = True,
     **more: Any,
 ) -> Analysis:
-    """A rank that spends so many seconds of a step of one on pooling, and on convolutions."""
+    """A rank that spends so many seconds of a step of one on pooling, and on convolutions, the depthwise ones among them."""
     values: dict[str, Any] = {} if first is None else {"layout.channels_first": {0: first}}
     if seen:
         values |= {"step.pooling_s": {0: pools}, "step.convolutions_s": {0: convolves}}
+        values |= {"step.depthwise_s": {0: depthwise}}
     facts = {"0": {"model": {"layers": {"Conv2d": 3, norm: 2}}, **({"cuda": {"index": 0}} if gpu else {})}}
     return job({0: rank(forward=0.5, backward=0.5)}, values=values, facts=facts, **more)
 
@@ -64,6 +66,16 @@ def test_table(check: Check) -> None:
 def test_cmp030_takes_what_convolutions_could_lose_off() -> None:
     saving = found("CMP030", cmp030()).saving
     assert saving is not None and saving.speedup[0] == pytest.approx(1 / (1 - 0.21 + 0.08))
+
+
+def test_cmp030_knows_depthwise_convolutions_from_others() -> None:
+    a = cmp030(0.0, convolves=0.45, depthwise=0.4)
+    finding = found("CMP030", a)
+    assert finding.title == "Slow depthwise convolutions: channels-first (NCHW) images on the CPU"
+    assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / (1 - 0.08 + 0.01))
+    assert [evidence.metric for evidence in finding.evidence] == ["step.depthwise_s", "step.convolutions_s"]
+    both = found("CMP030", cmp030(0.2, convolves=0.3, depthwise=0.2))
+    assert both.title.startswith("Slow pooling and depthwise convolutions: ")
 
 
 def test_cmp030_can_be_tried() -> None:

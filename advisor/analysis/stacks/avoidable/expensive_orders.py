@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank
+from rn50_advisor.advisor.analysis.stacks.layer_calls import before_backward, layer_line
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import covers, function_at
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CodeLine,
-    Frames,
     SeenStack,
-    inner,
     line_of,
-    starts_backward,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import ReorderedOperations
@@ -52,53 +50,31 @@ def reordered(recording: Recording) -> ReorderedOperations | None:
     )
     if order is None:
         return None
-    layer = order["layer"].rpartition(".")[0]
-    parts = frozenset(part for part in layer.split(".") if part.isidentifier())
     calls = []
     for _, _, row, count in step_rows(recording):
-        of_products = order["kind"] == PRODUCTS
-        lines = _multiplying(row, recording.sources) if of_products else _calling(row, recording.sources, parts)
-        calls += [(line, "", count) for line in lines]
-    return ReorderedOperations(order["kind"], layer, longest(recording, calls))
+        of_products, sources = order["kind"] == PRODUCTS, recording.sources
+        line = _multiplying(row, sources) if of_products else layer_line(row, sources, order["layer"])
+        if line is not None:
+            calls.append((line, "", count))
+    return ReorderedOperations(order["kind"], order["layer"].rpartition(".")[0], longest(recording, calls))
 
 
-def _multiplying(row: SeenStack, sources: tuple[Source, ...]) -> Iterator[CodeLine]:
+def _multiplying(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:
     """The user's innermost line, if it multiplies matrices itself."""
-    for frame in _forward(row):
+    for frame in before_backward(row):
         if _MODULES in frame["file"]:
-            return
+            return None
         if is_user_file(frame["file"]):
-            if _calls(sources, line_of(frame), _MULTIPLIES):
-                yield line_of(frame)
-            return
-
-
-def _calling(row: SeenStack, sources: tuple[Source, ...], parts: frozenset[str]) -> Iterator[CodeLine]:
-    """The innermost line that calls a layer, or a part of the model around it, by one of these names."""
-    inside = False
-    for frame in _forward(row):
-        inside = inside or _MODULES in frame["file"]
-        if inside and is_user_file(frame["file"]) and _calls(sources, line_of(frame), parts):
-            yield line_of(frame)
-            return
-
-
-def _forward(row: SeenStack) -> Frames:
-    frames = inner(row["frames"])
-    return () if any(starts_backward(frame) for frame in frames) else frames
-
-
-def _calls(sources: tuple[Source, ...], place: CodeLine, names: frozenset[str]) -> bool:
-    function = function_at(sources, place[0], place[1])
-    return function is not None and _calls_at(function, place[1], names)
+            function = function_at(sources, frame["file"], frame["line"])
+            return line_of(frame) if function is not None and _multiplies(function, frame["line"]) else None
+    return None
 
 
 # Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
 @functools.lru_cache(maxsize=1024)
-def _calls_at(function: ast.AST, line: int, names: frozenset[str]) -> bool:
-    products = names is _MULTIPLIES
+def _multiplies(function: ast.AST, line: int) -> bool:
     return any(
-        name_of(node) in names or (products and isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
+        name_of(node) in _MULTIPLIES or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
         for node in ast.walk(function)
         if isinstance(node, (ast.Call, ast.BinOp)) and covers(node, line)
     )

@@ -515,6 +515,19 @@ def test_linear_operations_in_an_expensive_order_have_what_the_other_spares(fact
     assert 0 < sum(each["ns"] for each in found["orders"]) < found["ns"], "other nodes take time, too"
 
 
+def test_convolutions_of_single_channels_have_their_kernels(facts: Facts) -> None:
+    layer = torch.nn.Conv1d(4, 4, 65, groups=4)
+    nodes = BackwardNodes(facts, set, named=lambda weight: "filter.weight")
+    loss = layer(torch.randn(2, 4, 200)).square().mean()
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    loss.backward()
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    (found,) = facts.values["backward_nodes"]["depthwise"]
+    assert found.pop("ns") > 0 and found == {"dims": 1, "size": 65, "layer": "filter.weight"}
+
+
 @pytest.mark.parametrize("leaf", [False, True])
 def test_fourier_transforms_have_their_lengths(facts: Facts, leaf: bool) -> None:
     x, kernel = torch.randn(3, 127, requires_grad=True), torch.randn(40, requires_grad=True)

@@ -82,8 +82,8 @@ def test_an_older_recorder_did_not_look_for_them() -> None:
 
 
 def test_lines_are_parsed_once() -> None:
-    expensive_orders._calls_at.cache_clear()
+    expensive_orders._multiplies.cache_clear()
     lines(seen(order("products")))
-    misses = expensive_orders._calls_at.cache_info().misses
+    misses = expensive_orders._multiplies.cache_info().misses
     lines(seen(order("products")))
-    assert expensive_orders._calls_at.cache_info().misses == misses
+    assert expensive_orders._multiplies.cache_info().misses == misses

@@ -38,7 +38,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transform_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_values
-from rn50_advisor.advisor.analysis.stacks.avoidable.depthwise_kernels import depthwise_values
+from rn50_advisor.advisor.analysis.stacks.avoidable.convolution_kernels import kernel_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.expensive_orders import order_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_values
@@ -336,7 +336,8 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         ),
     ),
     Provider(
-        lambda c, _: depthwise_values(c.run.recording, c.run.steady), named("step.depthwise_s", "step.long_kernels_s")
+        lambda c, _: kernel_values(c.run.recording, c.run.steady),
+        named("step.depthwise_s", "step.pixelwise_s", "step.long_kernels_s"),
     ),
     Provider(lambda c, _: order_values(c.run.recording, c.run.steady), named("step.orders_s")),
     Provider(lambda c, _: transform_values(c.run.recording, c.run.steady), named("step.transforms_s")),

@@ -42,7 +42,7 @@ from rn50_advisor.advisor.analysis.stacks.avoidable.attention_lines import atten
 from rn50_advisor.advisor.analysis.stacks.avoidable.awkward_transforms import transforming_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.composed_lines import composed_lines
-from rn50_advisor.advisor.analysis.stacks.avoidable.depthwise_kernels import longest_kernel
+from rn50_advisor.advisor.analysis.stacks.avoidable.convolution_kernels import longest_kernel
 from rn50_advisor.advisor.analysis.stacks.avoidable.expensive_orders import reordered
 from rn50_advisor.advisor.analysis.stacks.avoidable.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.avoidable.frozen_calls import frozen_calls

@@ -20,7 +20,7 @@ CollectionWork = Literal[
     "slices",
     "gathers",
 ]
-ReadWhole = Literal["array", "dataset", "file"]
+ReadWhole = Literal["archive", "array", "dataset", "file"]
 
 
 class StackFrame(TypedDict):

@@ -225,11 +225,14 @@ class LinearOrder(TypedDict):
     ns: int
 
 
-class DepthwiseKernel(TypedDict):
-    """A convolution of single channels: dimensions and numbers of its kernel, the name of its weight in the model, or nothing, its ns."""
+class ConvolutionKernel(TypedDict):
+    """Dimensions and numbers of a convolution's kernel. `single`: it takes each channel by itself; `layer` names its weight if the model
+    does; others have kernels of one number. `ns`: spent in these convolutions.
+    """
 
     dims: Whole
     size: Whole
+    single: bool
     layer: str
     ns: Whole
 
@@ -241,7 +244,7 @@ class _BackwardUse(TypedDict, total=False):
     unselected_ns: Whole
     repeated_rows_ns: Whole
     orders: list[LinearOrder]
-    depthwise: list[DepthwiseKernel]
+    kernels: list[ConvolutionKernel]
     transforms: list[tuple[Whole, Whole]]
     again_ns: Whole
     loss_rows: list[Whole]
@@ -259,7 +262,7 @@ class BackwardNodeTimes(_BackwardUse):
     `unselected_ns`: computing, in layers that take each row by itself, rows that a later selection leaves out.
     `repeated_rows_ns`: linear layers on rows that are there several times, and joining these rows.
     `orders`: linear operations that would compute less in another order.
-    `depthwise`: convolutions of single channels.
+    `kernels`: of convolutions of single channels or pixels.
     `transforms`: lengths of Fourier transforms, and ns in these.
     `searched`: elements of gradients that anomaly detection searched for NaN.
     `order`: nodes of the largest pass as the forward pass made them, a letter for each of `names`, from A on.

@@ -15,10 +15,10 @@ node by node, with their kernels; the memory format of the first convolution's i
 Fix: `model = model.to(memory_format=torch.channels_last)`: the output of a convolution has the format of its weights, and so have the
 layers behind it. Input images need no change.
 
-Estimate: pooling and resizing without 70 to 95 % of their forward pass, depthwise convolutions without 20 to 68 % of their backward pass,
-and other convolutions between 20 % slower and 15 % faster. Measured on an AMD EPYC with one and two threads: maximum pooling 5 to 9 times
-as fast in both passes, average pooling 4 to 7, resizing mostly 4 to 12. Whole nets: a small CNN with pooling 1.4 and 1.5 times, SqueezeNet
-1.35 and 1.4, ResNet18 0.9, VGG11 0.96 and 0.98. Compare by a trial.
+Estimate: pooling and resizing without 70 to 95 % of their forward pass, depthwise convolutions without 30 to 70 % of their backward pass,
+1×1 convolutions between them without up to 45 %, and other convolutions between 20 % slower and 15 % faster. Measured on an AMD EPYC with
+one and two threads: maximum pooling 5 to 9 times as fast in both passes, average pooling 4 to 7, resizing mostly 4 to 12. Whole nets: a
+small CNN with pooling 1.4 and 1.5 times, SqueezeNet 1.35 and 1.4, ResNet18 0.9, VGG11 0.96 and 0.98. Compare by a trial.
 
 False alarms: convolutions of many channels become slower, and mostly they take more of the step than pooling: the rule then stays silent,
 as it does for group and instance norms, which become slower, too. Global (adaptive) pooling is slower in channels-last, and takes little.
@@ -28,6 +28,7 @@ Images that the script resizes itself, outside of a layer, are not counted: the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
@@ -36,6 +37,7 @@ from rn50_advisor.advisor.model.measures.pace_measures import LAYOUT_CHANNELS_FI
 from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_CONVOLUTIONS_S,
     STEP_DEPTHWISE_S,
+    STEP_PIXELWISE_S,
     STEP_POOLING_S,
     STEP_TIME_S,
 )
@@ -44,12 +46,24 @@ from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, layers_of, step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Share of the forward pass of pooling and resizing that is saved, of the backward pass of depthwise convolutions with large kernels, and of
-# the other convolutions' time, at best and at worst. Depthwise ones of 32 to 256 channels, 14 to 32 pixels wide, kernels of 5 and 7, in 14
-# sizes: 0.93 to 3.29 times as fast, 2.2 to 3.3 in nine of them, 0.9 to 1.5 with 14 pixels. Those of 3×3 as before. Two threads and one,
-# torch 2.14, 3 to 512 channels, both formats in turns. What convolutions do is by whole nets: 19 and 11 % slower in ResNet18 and VGG11, 7
-# to 15 % faster with few channels.
-_BEST, _WORST = (0.95, 0.68, 0.15), (0.70, 0.20, -0.20)
+
+class _Saved(NamedTuple):
+    """Shares of the time of layers: the forward pass of pooling, the backward pass of depthwise convolutions with large kernels, that of
+    1×1 convolutions between them, other convolutions.
+    """
+
+    pooling: float
+    depthwise: float
+    pixelwise: float
+    others: float
+
+
+# Two threads and one, torch 2.14, 3 to 512 channels, both formats in turns. Depthwise convolutions of 32 to 256 channels, 14 to 32
+# pixels wide, kernels of 5 and 7, in 14 sizes: 0.93 to 3.29 times as fast, 2.2 to 3.3 in nine of them, 0.9 to 1.5 with 14 pixels; those
+# of 3×3 as before. 1×1 ones alone as before; in a net with depthwise ones, whose results then need no other format, half of their time
+# and that of norms went. What other convolutions do is by whole nets: 19 and 11 % slower in ResNet18 and VGG11, 7 to 15 % faster with few
+# channels.
+_BEST, _WORST = _Saved(0.95, 0.70, 0.45, 0.15), _Saved(0.70, 0.30, 0.0, -0.20)
 _SLOWER_NORMS = {"GroupNorm", "InstanceNorm2d"}
 _FORMAT = ModelChange(Invocation("model.to", arguments=(("memory_format", Expression("torch.channels_last")),)))
 
@@ -63,9 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, unknown)
     depthwise = {rank: a.get(STEP_DEPTHWISE_S, rank) or 0.0 for rank in convolutions}
     step, slow = a.value(STEP_TIME_S), common(pooling) + common(depthwise)
-    best, worst = (
-        _with(a, pooling, depthwise, convolutions, saved, hopeful=saved == _BEST) for saved in (_BEST, _WORST)
-    )
+    best, worst = (_with(a, pooling, depthwise, convolutions, saved) for saved in (_BEST, _WORST))
     lost = step - (best + worst) / 2
     level = severity(lost / step)
     if level is None or worst > (1.0 - t["sure"]) * step or slow < t["pooling"] * step:
@@ -116,17 +128,18 @@ def _with(
     pooling: Mapping[int, float],
     depthwise: Mapping[int, float],
     convolutions: Mapping[int, float],
-    saved: tuple[float, float, float],
-    *,
-    hopeful: bool,
+    saved: _Saved,
 ) -> float:
-    """The step with these shares of pooling, of depthwise convolutions and of the others saved."""
+    """The step with these shares of pooling and of convolutions saved."""
     # most of the convolutions' time is in the backward pass
-    spared = {(rank, "forward"): saved[0] * seconds for rank, seconds in pooling.items()}
+    spared = {(rank, "forward"): saved.pooling * seconds for rank, seconds in pooling.items()}
     for rank, seconds in convolutions.items():
-        rest = max(0.0, seconds - depthwise[rank])
-        spared[rank, "backward"] = saved[1] * depthwise[rank] + saved[2] * rest
-    return step_sparing(a, spared, hopeful=hopeful)
+        pixelwise = (a.get(STEP_PIXELWISE_S, rank) or 0.0) if depthwise[rank] else 0.0
+        others = max(0.0, seconds - depthwise[rank] - pixelwise)
+        spared[rank, "backward"] = (
+            saved.depthwise * depthwise[rank] + saved.pixelwise * pixelwise + saved.others * others
+        )
+    return step_sparing(a, spared, hopeful=saved == _BEST)
 
 
 RULE = rule(

@@ -55,6 +55,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.ignored_s": {0: 0.0, 1: 0.0},
         "step.unselected_s": {0: 0.0, 1: 0.0},
         "step.depthwise_s": {0: 0.0, 1: 0.0},
+        "step.pixelwise_s": {0: 0.0, 1: 0.0},
         "step.long_kernels_s": {0: 0.0, 1: 0.0},
         "step.orders_s": {0: 0.0, 1: 0.0},
         "step.transforms_s": {0: 0.0, 1: 0.0},

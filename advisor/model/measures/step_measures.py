@@ -136,6 +136,11 @@ STEP_DEPTHWISE_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: convolutions of each channel of images by itself with kernels of 5×5 and more",
 )
+STEP_PIXELWISE_S = RankMeasure(
+    "step.pixelwise_s",
+    "s",
+    "part of the backward pass on a CPU: convolutions of single pixels of images, over all channels",
+)
 STEP_LONG_KERNELS_S = RankMeasure(
     "step.long_kernels_s",
     "s",

@@ -171,6 +171,7 @@ METRIC_TITLES: dict[str, str] = {
     "step.prefix_s": "prefix computed again",
     "step.repeated_rows_s": "linear layers on repeated rows",
     "step.depthwise_s": "depthwise convolutions",
+    "step.pixelwise_s": "1×1 convolutions",
     "step.long_kernels_s": "long depthwise convolutions",
     "step.orders_s": "linear operations in an expensive order",
     "step.transforms_s": "Fourier transforms of awkward lengths",

@@ -1,4 +1,5 @@
-"""Finds the call that reads a file of many items for each of them: `torch.load(self.shards[at // 1000])[at % 1000]`.
+"""Finds the call that reads a file of many items for each of them: `torch.load(self.shards[at // 1000])[at % 1000]`. Or that opens an
+archive of many: `with zipfile.ZipFile(path) as archive: archive.read(name)`.
 
 The code has to show that one file serves several items: by a division of the index, a search among bounds, or a look-up that gives the file
 and the row. A file that each item has of its own is none of these, nor one that is kept until another is needed.
@@ -18,6 +19,16 @@ from rn50_advisor.probes.documents.code_places import WholeRead
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 READS = re.compile(r"_?(load|read)\w*$|fromfile$|genfromtxt$")
+READS_OR_OPENS = re.compile(rf"{READS.pattern}|open$|\w*File$")
+_ARCHIVES = re.compile(r"(\w+\.)*(PyZipFile|TarFile|ZipFile)$|tarfile\.open$|h5py\.File$")
+_MEMBERS = (
+    "extractfile",
+    "get",
+    "getinfo",
+    "getmember",
+    "open",
+    "read",
+)  # methods of an archive that take one of its items
 _MAPS = ("mmap", "mmap_mode", "memory_map")  # arguments with which a call reads nothing yet
 _LIBRARIES = ARRAY_LIBRARIES | {"pd"}
 _MAPS_SECOND = ("np.load", "numpy.load")  # as the second argument
@@ -46,11 +57,14 @@ def shard_read(running: Running, callers: Sequence[Frame], call: ast.Call | None
     if call is None or not call.args or _maps(running, call):
         return None
     name, one = dotted_name(call.func), call
+    archive = _ARCHIVES.match(name or "") is not None
+    if not archive and not READS.match(last_name(call.func) or ""):
+        return None
     for _ in range(_CALLERS_MAX):
         if not _each_time(running, callers, one):
             return None
         if _serves_several(running, one):
-            return {"kind": "file", "call": name}
+            return {"kind": "archive" if archive else "file", "call": name}
         caller = running_at(callers[0]) if callers and is_user_file(callers[0].file) else None
         outer = call_by_user(caller, running.function.name) if caller is not None else None
         if caller is None or outer is None or not _hands_on(running, one):
@@ -114,14 +128,28 @@ def _serves_several(running: Running, call: ast.Call) -> bool:
 
 
 def _rows(running: Running, call: ast.Call) -> Iterator[ast.expr]:
-    """The indices that the function takes of what a call has read, along one axis: not the box that is cut out of a picture."""
+    """The indices that the function takes of what a call has read, along one axis: not the box that is cut out of a picture. Or the names
+    of what it takes out of an archive that the call has opened.
+    """
     assigned = (*_assigned(running.function), *_opened(running.function))
     name = next((n for n, value in assigned if _whole(value) is call), None)
+    archive = _ARCHIVES.match(dotted_name(call.func) or "") is not None
+
     for node in ast.walk(running.function):
-        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant) and _is_one_axis(node.slice):
-            whole = _whole(node.value)
-            if whole is call or (name is not None and isinstance(whole, ast.Name) and whole.id == name):
-                yield node.slice
+        of, index = _taken(node, members=archive)
+        whole = None if of is None else _whole(of)
+        if index is not None and (whole is call or (isinstance(whole, ast.Name) and whole.id == name)):
+            yield index
+
+
+def _taken(node: ast.AST, *, members: bool) -> tuple[ast.expr | None, ast.expr | None]:
+    """(object, index) of `images[row]`, or of `archive.read(name)`; Nones for other nodes."""
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant) and _is_one_axis(node.slice):
+        return node.value, node.slice
+    method = node.func if members and isinstance(node, ast.Call) and node.args else None
+    if isinstance(node, ast.Call) and isinstance(method, ast.Attribute) and method.attr in _MEMBERS:
+        return method.value, node.args[0]
+    return None, None
 
 
 def _whole(node: ast.expr) -> ast.expr:

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.edits.constant_values import Values
 from rn50_advisor.advisor.edits.kept_objects import kept_object
 from rn50_advisor.advisor.edits.names import parameters, stored
 from rn50_advisor.advisor.run.stacks.repeated_calls import Running, called, given_by_caller, running_at, values_of
-from rn50_advisor.advisor.run.stacks.shard_reads import READS, opening_of, shard_read
+from rn50_advisor.advisor.run.stacks.shard_reads import READS_OR_OPENS, opening_of, shard_read
 from rn50_advisor.probes.documents.code_places import WholeRead
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
@@ -53,7 +53,7 @@ def whole_read(frames: tuple[Frame, ...]) -> WholeRead | None:
             read = _reads_all(running, callers, as_array="__array__" in ways)
             return {"kind": "dataset", "call": f"{name} dataset[:]"} if read else None
     inner = next((f.function for f in reversed(library) if _own(f) not in _DECORATORS), None)
-    return None if library and inner is None else shard_read(running, callers, called(running, inner, READS))
+    return None if library and inner is None else shard_read(running, callers, called(running, inner, READS_OR_OPENS))
 
 
 def _own(frame: Frame) -> str:

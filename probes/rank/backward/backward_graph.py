@@ -180,18 +180,20 @@ def transformed_length(node: Any) -> int:
     return int(shape_made(*node.next_functions[0])[axis])
 
 
-def depthwise_kernel(node: Any) -> tuple[int, int, Any]:
-    """Dimensions, size and parameter of the kernel of a convolution that takes each channel by itself, in steps of one.
+def convolved_kernel(node: Any) -> tuple[int, int, bool, Any]:
+    """Dimensions, size and parameter of the kernel of a convolution in steps of one, and whether it takes each channel by itself.
 
-    The parameter is None where the kernel is computed; zeros for other nodes.
+    Of the others, only those with a kernel of one number. The parameter is None where the kernel is computed; zeros for other nodes.
     """
-    if node.name() != "ConvolutionBackward0" or node._saved_groups < 2 or node._saved_transposed:
-        return 0, 0, None
+    none = 0, 0, False, None
+    if node.name() != "ConvolutionBackward0" or node._saved_transposed:
+        return none
     weight, place = node.next_functions[1]
     shape = () if weight is None else shape_made(weight, place)
-    if len(shape) < 3 or shape[1] != 1 or {*node._saved_stride, *node._saved_dilation} != {1}:
-        return 0, 0, None
-    return len(shape) - 2, prod(shape[2:]), getattr(weight, "variable", None)
+    size, single = prod(shape[2:]), node._saved_groups > 1 and shape[1:2] == (1,)
+    if len(shape) < 3 or {*node._saved_stride, *node._saved_dilation} != {1} or (size > 1 and not single):
+        return none
+    return len(shape) - 2, size, single, getattr(weight, "variable", None) if single else None
 
 
 def _below_views(node: Any, place: int) -> tuple[Any, int]:

@@ -20,7 +20,7 @@ from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import (
     LEAF,
     before_selections,
-    depthwise_kernel,
+    convolved_kernel,
     elements_made,
     on_repeated_rows,
     transformed_length,
@@ -57,7 +57,12 @@ class _Reason(NamedTuple):
     again: bool = False  # an earlier pass of the step went through it
     repeated_rows: float = 0.0  # of its rows
     length: int = 0  # of a Fourier transform
-    depthwise: tuple[int, int, str] = (0, 0, "")  # dimensions, size and name of the kernel of such a convolution
+    kernel: tuple[int, int, bool, str] = (
+        0,
+        0,
+        False,
+        "",
+    )  # of a convolution: see `convolved_kernel`; the name of its weight
     spared: float = 0.0  # by another order of linear operations
     order: tuple[str, str] = ("", "")  # kind of these, and the layer's name
 
@@ -90,7 +95,7 @@ class BackwardNodes:
         self._ignored = self._unselected = 0.0  # of its rows
         self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
         self._transforms: dict[int, int] = {}  # ns by the lengths of Fourier transforms
-        self._depthwise: dict[tuple[int, int, str], int] = {}  # ns by the kernels of such convolutions
+        self._kernels: dict[tuple[int, int, bool, str], int] = {}  # ns by the kernels of convolutions
         self._orders: dict[tuple[str, str], float] = {}  # ns that other orders of linear operations spare
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
@@ -144,9 +149,9 @@ class BackwardNodes:
         except Exception as error:
             self._failed(error)
 
-    def _kernel_of(self, node: Any) -> tuple[int, int, str]:
-        dims, size, weight = depthwise_kernel(node)
-        return dims, size, "" if weight is None else self._named(weight)
+    def _kernel_of(self, node: Any) -> tuple[int, int, bool, str]:
+        dims, size, single, weight = convolved_kernel(node)
+        return dims, size, single, "" if weight is None else self._named(weight)
 
     def _order_of(self, spared: Spared | None) -> tuple[float, tuple[str, str]]:
         if spared is None:
@@ -215,8 +220,8 @@ class BackwardNodes:
             self._again_ns += spent * current.again
             if current.length:
                 self._transforms[current.length] = self._transforms.get(current.length, 0) + spent
-            if current.depthwise[0]:
-                self._depthwise[current.depthwise] = self._depthwise.get(current.depthwise, 0) + spent
+            if current.kernel[0]:
+                self._kernels[current.kernel] = self._kernels.get(current.kernel, 0) + spent
             if current.spared:
                 self._orders[current.order] = self._orders.get(current.order, 0.0) + current.spared * spent
         self._ignored = self._unselected = 0.0
@@ -254,9 +259,9 @@ class BackwardNodes:
                 "unselected_ns": self._unselected_ns,
                 "repeated_rows_ns": self._repeated_rows_ns,
                 "again_ns": self._again_ns,
-                "depthwise": [
-                    {"dims": dims, "size": size, "layer": layer, "ns": ns}
-                    for (dims, size, layer), ns in sorted(self._depthwise.items(), key=lambda each: -each[1])[
+                "kernels": [
+                    {"dims": dims, "size": size, "single": single, "layer": layer, "ns": ns}
+                    for (dims, size, single, layer), ns in sorted(self._kernels.items(), key=lambda each: -each[1])[
                         :KERNELS_MAX
                     ]
                 ],

@@ -175,6 +175,14 @@ SCENARIOS = (
         fixed=("--opened=kept", "--steps=600"),
     ),
     fault(
+        "one-of-eight-archives-opened-for-each-item",
+        OPENING[0],
+        archive("--opened=shared", "--workers=1", "--steps=120"),
+        line="with zipfile.ZipFile(path) as archive, archive.open(name) as file",
+        says="opens an archive of many items",
+        fixed=("--opened=shared-kept", "--steps=600"),
+    ),
+    fault(
         "annotations-read-for-each-item",
         OPENING[0],
         archive("--annotated"),

@@ -79,6 +79,13 @@ def test_computing_is_done_once_in_init() -> None:
     assert "__init__" in fix.change and "lru_cache" in fix.change
 
 
+def test_an_archive_of_many_items_is_kept_open() -> None:
+    finding = found("DAT018", dat018(repeated=replace(CALL, name="zipfile.ZipFile", whole="archive")))
+    assert finding.title == "Data loading: zipfile.ZipFile opens an archive of many items for every item"
+    assert finding.fixes[0].title == "keep the archives open, each worker its own"
+    assert "opening an archive of many items" in finding.evidence[0].note
+
+
 @pytest.mark.parametrize(
     ("whole", "says", "fix"),
     [

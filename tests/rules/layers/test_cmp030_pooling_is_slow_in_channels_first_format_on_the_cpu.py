@@ -19,6 +19,7 @@ def cmp030(
     *,
     convolves: float = 0.4,
     depthwise: float = 0.0,
+    pixels: float = 0.0,
     first: float | None = 1.0,
     norm: str = "BatchNorm2d",
     gpu: bool = False,
@@ -29,7 +30,7 @@ def cmp030(
     values: dict[str, Any] = {} if first is None else {"layout.channels_first": {0: first}}
     if seen:
         values |= {"step.pooling_s": {0: pools}, "step.convolutions_s": {0: convolves}}
-        values |= {"step.depthwise_s": {0: depthwise}}
+        values |= {"step.depthwise_s": {0: depthwise}, "step.pixelwise_s": {0: pixels}}
     facts = {"0": {"model": {"layers": {"Conv2d": 3, norm: 2}}, **({"cuda": {"index": 0}} if gpu else {})}}
     return job({0: rank(forward=0.5, backward=0.5)}, values=values, facts=facts, **more)
 
@@ -72,8 +73,11 @@ def test_cmp030_knows_depthwise_convolutions_from_others() -> None:
     a = cmp030(0.0, convolves=0.45, depthwise=0.4)
     finding = found("CMP030", a)
     assert finding.title == "Slow depthwise convolutions: channels-first (NCHW) images on the CPU"
-    assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / (1 - 0.08 + 0.01))
+    assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / (1 - 0.12 + 0.01))
     assert [evidence.metric for evidence in finding.evidence] == ["step.depthwise_s", "step.convolutions_s"]
+    assert found("CMP030", cmp030(0.0, convolves=0.45, depthwise=0.4, pixels=0.05)).saving.speedup[0] == pytest.approx(
+        1 / 0.88
+    )  # type: ignore[union-attr]
     both = found("CMP030", cmp030(0.2, convolves=0.3, depthwise=0.2))
     assert both.title.startswith("Slow pooling and depthwise convolutions: ")
 

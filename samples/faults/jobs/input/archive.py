@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 SHAPE = (3, 16, 16)
+ARCHIVES = 8
 
 
 def read_annotations(path: Path) -> dict[str, Any]:
@@ -26,12 +27,16 @@ def read_annotations(path: Path) -> dict[str, Any]:
 
 
 class Items(Dataset[tuple[Tensor, int]]):
-    """`opened`: "each" for each item, "kept" once in each process, "own" from an archive for each item."""
+    """`opened`: "each" for each item, "kept" once in each process, "own" from an archive for each item, "shared" one of eight for each
+    item, "shared-kept" these once in each process.
+    """
 
     def __init__(self, folder: Path, length: int, opened: str, annotated: bool, work: int) -> None:
         self.path = folder / "items.zip"
         self.annotations_path = folder / "annotations.json"
-        self.own = [folder / f"{number % 8}.zip" for number in range(length)]
+        self.own = [folder / f"{number % ARCHIVES}.zip" for number in range(length)]
+        self.places = [(folder / f"{number % ARCHIVES}.zip", f"{number // ARCHIVES}.npy") for number in range(length)]
+        self.archives: dict[Path, zipfile.ZipFile] = {}
         self.length = length
         self.opened = opened
         self.annotated = annotated
@@ -49,6 +54,15 @@ class Items(Dataset[tuple[Tensor, int]]):
         elif self.opened == "own":
             with zipfile.ZipFile(self.own[at]) as archive:
                 content = archive.read("0.npy")
+        elif self.opened == "shared":
+            path, name = self.places[at]
+            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+                content = file.read()
+        elif self.opened == "shared-kept":
+            path, name = self.places[at]
+            if path not in self.archives:
+                self.archives[path] = zipfile.ZipFile(path)
+            content = self.archives[path].read(name)
         else:
             if self.kept is None:
                 self.kept = zipfile.ZipFile(self.path)
@@ -73,10 +87,10 @@ def write(folder: Path, entries: int) -> None:
     with zipfile.ZipFile(folder / "items.zip", "w") as archive:
         for number in range(entries):
             archive.writestr(f"{number}.npy", content(random))
-    for number in range(8):
+    for number in range(ARCHIVES):
         with zipfile.ZipFile(folder / f"{number}.zip", "w") as archive:
             for part in range(entries):
-                archive.writestr(f"{part}.npy", b"" if part else content(random))
+                archive.writestr(f"{part}.npy", content(random) if part < entries // ARCHIVES or not part else b"")
     boxes = {str(number): {"label": number % 10, "boxes": [[1, 2, 3, number]] * 4} for number in range(entries)}
     (folder / "annotations.json").write_text(json.dumps(boxes))
 
@@ -93,7 +107,7 @@ def parse() -> argparse.Namespace:
     add("--steps", type=int, default=120)
     add("--entries", type=int, default=1000)
     add("--workers", type=int, default=0)
-    add("--opened", choices=("each", "kept", "own"), default="each")
+    add("--opened", choices=("each", "kept", "own", "shared", "shared-kept"), default="each")
     add("--annotated", action="store_true", help="the annotations are read for each item, not the archive")
     add("--work", type=int, default=0, help="times that an item's values are sorted")
     return parser.parse_args()

@@ -18,7 +18,7 @@ class Items:
 """
 
 
-def found(tmp_path: Path, text: str, inner: str | None = "load", *names: str) -> str | None:
+def found(tmp_path: Path, text: str, inner: str | None = "load", *names: str, kind: str = "file") -> str | None:
     file = tmp_path / f"data{len(list(tmp_path.iterdir()))}.py"  # a file is read once
     lines = text.strip().splitlines()
     file.write_text("\n".join(lines))
@@ -28,7 +28,7 @@ def found(tmp_path: Path, text: str, inner: str | None = "load", *names: str) ->
     ]
     library = [Frame(inner, f"{PACKAGES}/torch/serialization.py", 1400)] if inner else []
     read = whole_read((*library, *frames))
-    return read["call"] if read is not None and read["kind"] == "file" else None
+    return read["call"] if read is not None and read["kind"] == kind else None
 
 
 def item(body: str) -> str:
@@ -91,6 +91,33 @@ def test_a_function_that_a_library_decorates(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_file_of_its_own_or_one_that_is_kept_is_none(tmp_path: Path, body: str) -> None:
     assert found(tmp_path, item(body)) is None
+
+
+TAKEN = {
+    "a zip": (
+        "with zipfile.ZipFile(os.path.join(self.root, archive)) as z: # 0\n    return z.read(member)",
+        "ZipFile.__init__",
+    ),
+    "kept in a name": ("z = zipfile.ZipFile(archive) # 0\nreturn Image.open(z.open(member))", "ZipFile.__init__"),
+    "a tar": ("with tarfile.open(archive) as t: # 0\n    return t.extractfile(member)", "TarFile.open"),
+    "HDF5": ("with h5py.File(archive, 'r') as f: # 0\n    return f[member][:]", "File.__init__"),
+}
+
+
+@pytest.mark.parametrize("form", TAKEN)
+def test_an_archive_that_is_opened_for_one_of_its_items(tmp_path: Path, form: str) -> None:
+    body, inner = TAKEN[form]
+    together = f"archive, member, label = self.rows[i]\n{body}"
+    assert found(tmp_path, item(together), inner, kind="archive") is not None
+    alone = f"archive, member = self.paths[i], 'image'\n{body}"
+    assert found(tmp_path, item(alone), inner, kind="archive") is None, "each item has its own"
+    guarded = f"archive, member = self.rows[i]\nif archive != self.last:\n{indent(body, '    ')}"
+    assert found(tmp_path, item(guarded), inner, kind="archive") is None, "it is kept"
+
+
+def test_an_image_that_is_opened_is_no_archive(tmp_path: Path) -> None:
+    body = "path, box = self.rows[i]\nimage = Image.open(path) # 0\nreturn image[box]"
+    assert found(tmp_path, item(body), "open") is None and found(tmp_path, item(body), "open", kind="archive") is None
 
 
 HELPER = """

@@ -57,26 +57,27 @@ def test_layers_that_lie_around_others() -> None:
 @pytest.mark.parametrize(
     ("layer", "kernel"),
     [
-        (torch.nn.Conv1d(4, 4, 9, groups=4), (1, 9)),
-        (torch.nn.Conv1d(4, 8, 9, groups=4), (1, 9)),
-        (torch.nn.Conv2d(4, 4, (5, 3), groups=4), (2, 15)),
-        (torch.nn.Conv1d(4, 4, 9, groups=2), (0, 0)),
-        (torch.nn.Conv1d(4, 4, 9), (0, 0)),
-        (torch.nn.Conv1d(4, 4, 9, groups=4, stride=2), (0, 0)),
-        (torch.nn.Conv1d(4, 4, 9, groups=4, dilation=2), (0, 0)),
-        (torch.nn.ConvTranspose1d(4, 4, 9, groups=4), (0, 0)),
+        (torch.nn.Conv1d(4, 4, 9, groups=4), (1, 9, True)),
+        (torch.nn.Conv1d(4, 8, 9, groups=4), (1, 9, True)),
+        (torch.nn.Conv2d(4, 4, (5, 3), groups=4), (2, 15, True)),
+        (torch.nn.Conv2d(4, 8, 1), (2, 1, False)),
+        (torch.nn.Conv1d(4, 4, 9, groups=2), (0, 0, False)),
+        (torch.nn.Conv1d(4, 4, 9), (0, 0, False)),
+        (torch.nn.Conv1d(4, 4, 9, groups=4, stride=2), (0, 0, False)),
+        (torch.nn.Conv1d(4, 4, 9, groups=4, dilation=2), (0, 0, False)),
+        (torch.nn.ConvTranspose1d(4, 4, 9, groups=4), (0, 0, False)),
     ],
 )
-def test_convolutions_of_single_channels_have_their_kernel(layer: Any, kernel: tuple[int, int]) -> None:
+def test_convolutions_of_single_channels_or_pixels_have_their_kernel(layer: Any, kernel: tuple[int, int, bool]) -> None:
     node = layer(torch.randn(2, 4, *[32] * (layer.weight.dim() - 2))).grad_fn
-    *found, weight = backward_graph.depthwise_kernel(node)
-    assert tuple(found) == kernel and weight is (layer.weight if any(kernel) else None)
+    *found, weight = backward_graph.convolved_kernel(node)
+    assert tuple(found) == kernel and weight is (layer.weight if kernel[2] else None)
 
 
 def test_a_kernel_that_is_computed_has_no_parameter() -> None:
     made = torch.randn(4, 1, 9, requires_grad=True).sin()
     node = torch.nn.functional.conv1d(torch.randn(2, 4, 32), made, groups=4).grad_fn
-    assert backward_graph.depthwise_kernel(node) == (1, 9, None)
+    assert backward_graph.convolved_kernel(node) == (1, 9, True, None)
 
 
 def test_inputs_that_get_gradients_are_no_weights() -> None:

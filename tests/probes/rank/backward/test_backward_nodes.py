@@ -524,8 +524,8 @@ def test_convolutions_of_single_channels_have_their_kernels(facts: Facts) -> Non
     loss.backward()
     nodes.backward_ends()
     nodes.turn(STEPS[0] + 1)
-    (found,) = facts.values["backward_nodes"]["depthwise"]
-    assert found.pop("ns") > 0 and found == {"dims": 1, "size": 65, "layer": "filter.weight"}
+    (found,) = facts.values["backward_nodes"]["kernels"]
+    assert found.pop("ns") > 0 and found == {"dims": 1, "size": 65, "single": True, "layer": "filter.weight"}
 
 
 @pytest.mark.parametrize("leaf", [False, True])

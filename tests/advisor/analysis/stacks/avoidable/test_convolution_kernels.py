@@ -23,8 +23,13 @@ def train():
 """
 
 
-def kernel(dims: int, size: int, ns: int, layer: str = "layers.0.filter.weight") -> dict[str, Any]:
-    return {"dims": dims, "size": size, "layer": layer, "ns": ns}
+def kernel(
+    dims: int, size: int, ns: int, layer: str = "layers.0.filter.weight", *, single: bool = True
+) -> dict[str, Any]:
+    return {"dims": dims, "size": size, "single": single, "layer": layer, "ns": ns}
+
+
+PIXELS = kernel(2, 1, 150, "", single=False)
 
 
 def seen(*kernels: dict[str, Any], known: bool = True) -> Analysis:
@@ -33,15 +38,16 @@ def seen(*kernels: dict[str, Any], known: bool = True) -> Analysis:
         looks(50, ("train", SCRIPT, 8), MODULE, ("Net.forward", SCRIPT, 4), MODULE, CONVOLUTION),
     )
     timed: dict[str, Any] = {"passes": 3, "ns": 1000, "classes": []}
-    timed |= {"depthwise": list(kernels)} if known else {}
+    timed |= {"kernels": list(kernels)} if known else {}
     return profiled(*rows, source=SOURCE, model=8, backward=9, facts={100: {"backward_nodes": timed}})
 
 
 def test_large_kernels_have_their_share_of_the_pass() -> None:
-    a = seen(kernel(2, 25, 200), kernel(2, 9, 300), kernel(1, 64, 100), kernel(1, 31, 50), kernel(3, 125, 10))
+    a = seen(kernel(2, 25, 200), kernel(2, 9, 300), kernel(1, 64, 100), kernel(1, 31, 50), kernel(3, 125, 10), PIXELS)
     backward = a.model.own[0]["backward"]
     assert a.value("step.depthwise_s", 0) == pytest.approx(0.2 * backward)
     assert a.value("step.long_kernels_s", 0) == pytest.approx(0.1 * backward)
+    assert a.value("step.pixelwise_s", 0) == pytest.approx(0.15 * backward)
 
 
 def test_the_longest_has_the_line_that_calls_its_layer() -> None:

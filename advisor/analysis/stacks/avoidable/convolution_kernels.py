@@ -1,4 +1,4 @@
-"""Measures convolutions of single channels with large kernels in the timed backward passes, and finds the lines that call long ones."""
+"""Measures convolutions of single channels or pixels in the timed backward passes, and finds the lines that call long kernels."""
 
 from __future__ import annotations
 
@@ -10,33 +10,39 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LongKernel
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_DEPTHWISE_S, STEP_LONG_KERNELS_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_DEPTHWISE_S, STEP_LONG_KERNELS_S, STEP_PIXELWISE_S
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes, DepthwiseKernel
+from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes, ConvolutionKernel
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-# Of a kernel's numbers, by its dimensions: smaller ones are about as fast in the other form.
-_LARGE = {1: 64, 2: 25}
-_MEASURES = {1: STEP_LONG_KERNELS_S, 2: STEP_DEPTHWISE_S}
+_SEQUENCES, _IMAGES = 1, 2  # dimensions
+# Numbers of a kernel for single channels: smaller ones are about as fast in the other form.
+_LARGE = {_SEQUENCES: 64, _IMAGES: 25}
 
 
-def depthwise_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+def kernel_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
     found, known = Measured(), facts_by_rank(recording)
     for rank, steps in steady.items():
         timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
-        for dims, measure in _MEASURES.items():
-            if timed is None or not timed["ns"] or backward_s is None or "depthwise" not in timed:
+        if timed is None or not timed["ns"] or backward_s is None or "kernels" not in timed:
+            for measure in (STEP_DEPTHWISE_S, STEP_LONG_KERNELS_S, STEP_PIXELWISE_S):
                 found.missing[measure, rank] = "no backward pass was timed node by node"
-            else:
-                found[measure, rank] = sum(each["ns"] for each in _large(timed, dims)) / timed["ns"] * backward_s
+            continue
+        pixels = [each for each in timed["kernels"] if each["dims"] == _IMAGES and not each["single"]]
+        for measure, kernels in (
+            (STEP_DEPTHWISE_S, _large(timed, _IMAGES)),
+            (STEP_LONG_KERNELS_S, _large(timed, _SEQUENCES)),
+            (STEP_PIXELWISE_S, pixels),
+        ):
+            found[measure, rank] = sum(each["ns"] for each in kernels) / timed["ns"] * backward_s
     return found
 
 
 def longest_kernel(recording: Recording) -> LongKernel | None:
     """The long kernel with most of the time, over all ranks; None where no recorder saw one."""
     every = [nodes for facts in recording.facts.values() if (nodes := facts.get("backward_nodes")) is not None]
-    kernels = [each for nodes in every for each in _large(nodes, 1)]
+    kernels = [each for nodes in every for each in _large(nodes, _SEQUENCES)]
     if not kernels:
         return None
     kernel = max(kernels, key=lambda each: each["ns"])
@@ -46,5 +52,6 @@ def longest_kernel(recording: Recording) -> LongKernel | None:
     )
 
 
-def _large(nodes: BackwardNodeTimes, dims: int) -> list[DepthwiseKernel]:
-    return [each for each in nodes.get("depthwise", ()) if each["dims"] == dims and each["size"] >= _LARGE[dims]]
+def _large(nodes: BackwardNodeTimes, dims: int) -> list[ConvolutionKernel]:
+    kernels = (each for each in nodes.get("kernels", ()) if each["single"] and each["dims"] == dims)
+    return [each for each in kernels if each["size"] >= _LARGE[dims]]

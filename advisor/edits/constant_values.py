@@ -56,9 +56,8 @@ class Values:
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             return self._part(node, steps - 1)
         parts = (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
-        return isinstance(node, ast.Constant) or (
-            isinstance(node, _MADE_OF_PARTS) and all(self.same(part, steps - 1) for part in parts)
-        )
+        made_of_parts = isinstance(node, _MADE_OF_PARTS) or _compares_with_constant(node)
+        return isinstance(node, ast.Constant) or (made_of_parts and all(self.same(part, steps - 1) for part in parts))
 
     def same_call(self, call: ast.Call, steps: int = _STEPS_MAX) -> bool:
         """True if a call opens, reads or builds something, or makes a text, of values that are the same for each item."""
@@ -114,6 +113,17 @@ class Values:
         values = set_on_self(cls, name)
         alone = bool(values) and all(v is not None and made in self.code.functions_around(v) for v in values)
         return (made, values) if alone else (None, [])
+
+
+def _compares_with_constant(node: ast.expr) -> bool:
+    """True for `self.mode == "zip"`; not for what asks a collection, which an item may have filled."""
+    if isinstance(node, ast.BoolOp):
+        return all(map(_compares_with_constant, node.values))
+    return (
+        isinstance(node, ast.Compare)
+        and not any(isinstance(how, (ast.In, ast.NotIn)) for how in node.ops)
+        and any(isinstance(part, ast.Constant) for part in (node.left, *node.comparators))
+    )
 
 
 def _is_self(node: ast.expr) -> bool:

@@ -80,6 +80,8 @@ def same(expression: str, *constant: str) -> bool:
         "first",
         "Path(self.folder).joinpath('x')",
         "[root, 'b']",
+        "self.folder == 'x'",
+        "self.cfg.mode is not None and self.cfg.part > 2",
     ],
 )
 def test_what_does_not_depend_on_the_item_is_the_same(expression: str) -> None:
@@ -111,6 +113,11 @@ def test_what_does_not_depend_on_the_item_is_the_same(expression: str) -> None:
         "self.open_next()",
         "[n for n in self.files]",
         "lambda: P",
+        "i == 3",
+        "self.folder in self.names",
+        "'x' not in cache",
+        "self.moved is None",
+        "self.files == self.names",
     ],
 )
 def test_what_depends_on_the_item_or_on_what_the_code_does_not_show_is_not(expression: str) -> None:

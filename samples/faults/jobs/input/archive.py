@@ -48,16 +48,16 @@ class Items(Dataset[tuple[Tensor, int]]):
         return self.length
 
     def __getitem__(self, at: int) -> tuple[Tensor, int]:
-        if self.opened == "each" and not self.annotated:
+        if self.opened == "shared":
+            path, name = self.places[at]
+            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+                content = file.read()
+        elif self.opened == "each" and not self.annotated:
             with zipfile.ZipFile(self.path) as archive:
                 content = archive.read(f"{at}.npy")
         elif self.opened == "own":
             with zipfile.ZipFile(self.own[at]) as archive:
                 content = archive.read("0.npy")
-        elif self.opened == "shared":
-            path, name = self.places[at]
-            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
-                content = file.read()
         elif self.opened == "shared-kept":
             path, name = self.places[at]
             if path not in self.archives:

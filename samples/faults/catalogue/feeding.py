@@ -177,10 +177,10 @@ SCENARIOS = (
     fault(
         "one-of-eight-archives-opened-for-each-item",
         OPENING[0],
-        archive("--opened=shared", "--workers=1", "--steps=120"),
+        archive("--opened=shared", "--workers=1", "--steps=400"),
         line="with zipfile.ZipFile(path) as archive, archive.open(name) as file",
         says="opens an archive of many items",
-        fixed=("--opened=shared-kept", "--steps=600"),
+        fixed=("--opened=shared-kept", "--steps=1200"),
     ),
     fault(
         "annotations-read-for-each-item",

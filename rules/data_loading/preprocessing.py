@@ -121,7 +121,11 @@ def steps_without(
 
 
 def steps_with_batches(a: Analysis, workers: WorkerModel, gone: tuple[float, float]) -> tuple[float, float]:
-    """(best, worst) step of a loop that waits for its batches, without these shares of their time."""
-    ends = [step_with_cheaper_batches(workers, 1.0 - each, waiting=1.0 - each) for each in gone]
+    """(best, worst) step of a loop that waits for its batches, without these shares of their time.
+
+    At best the hand-over becomes shorter by as much: a worker's thread that sends a batch waits for the interpreter that makes the next.
+    """
+    lefts = (1.0 - each for each in gone)
+    ends = [step_with_cheaper_batches(workers, left, waiting=left, hand_over=left) for left in lefts]
     best, worst = (end[n] if end else a.value(STEP_TIME_S) for n, end in enumerate(ends))
     return best, worst

@@ -1,10 +1,10 @@
 """Linear operations in an expensive order.
 
-What it does: finds training on CPUs that applies linear operations one after the other in an order which computes more than needed:
-`(q @ k.transpose(-2, -1)) @ v` without a softmax in between, `self.head(x).mean(1)`, a 1×1 convolution on the pixels of an enlarged image.
+What it does: finds training on CPUs that applies linear operations one after the other in an order which computes more than needed: `(q @
+k.transpose(-2, -1)) @ v` without a softmax in between, `self.head(x).mean(1)`, a 1×1 convolution on the pixels of an enlarged image.
 
-Fires when: another order would spare ≥ 6 % of the step, forward and backward, at least 30 % of these operations' work, and the layer has a
-name in the model or a line that multiplies is found.
+Fires when: another order would spare ≥ 6 % of the step, forward and backward, and the layer has a name in the model or a line that
+multiplies is found.
 
 Why it is slow: matrix products, means, sums and resizing are linear, and the result is the same in any order, up to rounding. What is
 computed in between is larger in one of them: n × n scores where d × d numbers would do, a prediction for each word whose mean is used.
@@ -17,8 +17,9 @@ Fix: multiply the two other matrices first; average before the layer; apply the 
 Estimate: 0.7 to 1.1 times what the work of both orders spares of these operations' time in the backward pass, and in the forward pass 0.3
 to 0.75 of it: both orders in turns.
 
-False alarms: a convolution that makes more channels is cheaper after enlarging, and not counted. Where the job reads what is computed in
-between without gradients, as for a picture of the scores, it still needs it. On a GPU this is not measured.
+False alarms: operations whose other order has more than 70 % of their work are not counted. A convolution that makes more channels is
+cheaper after enlarging, and not counted. Where the job reads what is computed in between without gradients, as for a picture of the
+scores, it still needs it. On a GPU this is not measured.
 """
 
 from __future__ import annotations

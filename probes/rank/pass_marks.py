@@ -54,7 +54,7 @@ class PassMarks:
         self.unused = UnusedGradientWatch(facts, precision.called, self.optimizers.known)
         self.discarded = DiscardedGradientWatch(facts, self.optimizers.of)
         self.repeated = RepeatedPassWatch(facts, self.unused.updated)
-        self.nodes = BackwardNodes(facts, self.unused.updated, self.repeated.again, self.unused.name_of)
+        self.nodes = BackwardNodes(facts, self.unused.updated, self.repeated.again, self.unused.names)
         self.hooks = HookCounts(facts, precision.called, self.optimizers.known)
 
     def backward_begin(

@@ -71,7 +71,7 @@ class BackwardNodes:
     """The timed passes of one process. Keeps no object of the job.
 
     `updated`: ids of the parameters of optimizers. `again`: whether an earlier pass of the step went through a node of this one.
-    `named`: the name of a parameter in the job's model, or nothing.
+    `named`: names of the parameters of the models that the job calls, by id.
     """
 
     def __init__(
@@ -79,9 +79,10 @@ class BackwardNodes:
         facts: Facts,
         updated: Callable[[], set[int]],
         again: Callable[[Any], bool] = lambda _: False,
-        named: Callable[[Any], str] = lambda _: "",
+        named: Callable[[], dict[int, str]] = dict,
     ) -> None:
         self._facts, self._updated, self._again, self._named = facts, updated, again, named
+        self._known_names: dict[int, str] | None = None  # of this pass, once it has asked for one
         self._steps = list(STEPS)
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
@@ -117,6 +118,7 @@ class BackwardNodes:
     def backward_begins(self, roots: Any) -> None:
         """Called before a backward pass of a step that is timed."""
         self._release()
+        self._known_names = None
         try:
             torch = sys.modules["torch"]
             if not undisturbed(torch):
@@ -151,12 +153,19 @@ class BackwardNodes:
 
     def _kernel_of(self, node: Any) -> tuple[int, int, bool, str]:
         dims, size, single, weight = convolved_kernel(node)
-        return dims, size, single, "" if weight is None else self._named(weight)
+        return dims, size, single, self._name_of(weight)
 
     def _order_of(self, spared: Spared | None) -> tuple[float, tuple[str, str]]:
         if spared is None:
             return 0.0, ("", "")
-        return spared.share, (spared.kind, "" if spared.weight is None else self._named(spared.weight))
+        return spared.share, (spared.kind, self._name_of(spared.weight))
+
+    def _name_of(self, parameter: Any) -> str:
+        if parameter is None:
+            return ""
+        if self._known_names is None:
+            self._known_names = self._named()
+        return self._known_names.get(id(parameter), "")
 
     def _keep_order(self, nodes: list[Any]) -> None:
         # custom functions of an older torch may have no number

@@ -68,7 +68,9 @@ def _of_three_matrices(product: Any, uses: Counter[Any]) -> Iterator[tuple[Any, 
         first, second = shape_made(before, 0)[-2:]
         between = _between(before)
         batch = prod(shape_made(before, 0)) * rows * columns == prod(shape_made(product, 0)) * first * second
-        if not between or not batch or (first != rows if side == 0 else second != columns):
+        if not all((rows, columns, first, second, between)) or not batch:
+            continue  # empty, or batches that do not belong together
+        if first != rows if side == 0 else second != columns:
             continue
         now, other = (
             (rows * second * (between + columns), between * columns * (rows + second))
@@ -89,10 +91,9 @@ def _averaged(mean: Any, uses: Counter[Any]) -> Iterator[tuple[Any, Spared]]:
         return
     averaged, of = shape_made(mean, 0), shape_made(*mean.next_functions[0])
     features = 1 if node.name() == _CONVOLUTION else len(of) - 1
-    if not pixels and features in {_signed(dim) % len(of) for dim in mean._saved_dim}:
-        return
-    if of[features] != layer.outputs:
-        return  # what is averaged are parts of rows
+    over = range(2, len(of)) if pixels else range(len(of)) if mean._saved_dim is None else mean._saved_dim
+    if features in {_signed(dim) % len(of) for dim in over} or of[features] != layer.outputs:
+        return  # of all features, or of parts of rows
     share = 1.0 - prod(averaged) / max(1, prod(of))
     if share >= SPARED_MIN:
         yield node, Spared(POOLED, share, layer.weight)
@@ -150,14 +151,14 @@ def _between(product: Any) -> int:
 
 
 def _layer(node: Any) -> _Layer | None:
-    """A linear layer, or a convolution of single pixels; None for other nodes."""
+    """A linear layer, or a convolution of single pixels; None for other nodes, and for a layer without inputs or outputs."""
     if node is None:
         return None
     inputs = [before for before, _ in node.next_functions]
     convolution = node.name() == _CONVOLUTION
     at = 0 if convolution else _LINEAR.get(node.name(), len(inputs))
     weight = next((_leaf(each) for each in inputs[at + 1 :] if each is not None and is_weight(each)), None)
-    if at >= len(inputs) or inputs[at] is None or weight is None:
+    if at >= len(inputs) or inputs[at] is None or weight is None or not weight.numel():
         return None
     shape = tuple(weight.shape)
     if convolution:

@@ -134,11 +134,10 @@ class UnusedGradientWatch(OccasionalObservations):
             self._updates(optimizer)
         return self._updated
 
-    def name_of(self, parameter: Any) -> str:
-        """Its name in the models that the job calls, or nothing."""
-        models = (each.of() for each in self._called())
-        names = (name for model in models if model is not None for name, known in _named(model) if known is parameter)
-        return next(names, "")
+    def names(self) -> dict[int, str]:
+        """Names of the parameters of the models that the job calls, by id."""
+        models = [model for each in self._called() if (model := each.of()) is not None]
+        return {id(parameter): name for model in reversed(models) for name, parameter in _named(model)}
 
     def _updates(self, optimizer: Any) -> None:
         self._updated.update(id(p) for group in optimizer.param_groups for p in group["params"])

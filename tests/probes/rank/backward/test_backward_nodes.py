@@ -499,7 +499,7 @@ def test_other_linear_layers(facts: Facts, layer: Any) -> None:
 
 
 def test_linear_operations_in_an_expensive_order_have_what_the_other_spares(facts: Facts) -> None:
-    nodes = BackwardNodes(facts, set, named=lambda weight: "single.weight" if weight is SINGLE.weight else "")
+    nodes = BackwardNodes(facts, set, named=lambda: {id(SINGLE.weight): "single.weight"})
     x = items().expand(40, ITEMS, OF_ITEM)
     loss = SINGLE(x * 2).mean(1).square().mean() + ((x @ x.transpose(1, 2)) @ x).square().mean()
     nodes.turn(STEPS[0])
@@ -517,7 +517,7 @@ def test_linear_operations_in_an_expensive_order_have_what_the_other_spares(fact
 
 def test_convolutions_of_single_channels_have_their_kernels(facts: Facts) -> None:
     layer = torch.nn.Conv1d(4, 4, 65, groups=4)
-    nodes = BackwardNodes(facts, set, named=lambda weight: "filter.weight")
+    nodes = BackwardNodes(facts, set, named=lambda: {id(layer.weight): "filter.weight"})
     loss = layer(torch.randn(2, 4, 200)).square().mean()
     nodes.turn(STEPS[0])
     nodes.backward_begins(loss)

@@ -144,6 +144,20 @@ def test_a_convolution_before_enlarging_is_in_the_cheap_order() -> None:
     assert found(functional.interpolate(PIXELWISE(image()), scale_factor=4)) == {}
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda: LAYER(words()).mean(dim=None, keepdim=True),
+        lambda: LAYER(words()[:, :0]).sum(1),
+        lambda: scores(words()[:, :0], words()) @ words(),
+        lambda: torch.nn.Linear(OF_WORD, 0)(words()).sum(1),
+    ],
+    ids=["of all numbers", "no rows", "an empty product", "no outputs"],
+)
+def test_empty_tensors_and_means_of_all_numbers_are_none(result: Any) -> None:
+    assert found(result()) == {}
+
+
 def test_the_layers_weight_is_told() -> None:
     nodes = nodes_of([LAYER(words()).mean(1).square().mean()], NODES_MAX)
     assert {id(each.weight) for each in in_expensive_orders(nodes or []).values()} == {id(LAYER.weight)}

@@ -82,13 +82,19 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None or worst > (1.0 - t["sure"]) * step or slow < t["pooling"] * step:
         return Clear(RULE.id)
-    kinds = [
-        what for what, of in (("pooling", pooling), ("depthwise convolutions", depthwise)) if 2 * common(of) >= slow
+    layers = [
+        each
+        for each in (
+            ("pooling", STEP_POOLING_S, common(pooling), "forward"),
+            ("depthwise convolutions", STEP_DEPTHWISE_S, common(depthwise), "backward"),
+        )
+        if 2 * each[2] >= slow
     ]
+    kinds = " and ".join(what for what, *_ in layers)
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title=f"Slow {' and '.join(kinds)}: channels-first (NCHW) images on the CPU",
+        title=f"Slow {kinds}: channels-first (NCHW) images on the CPU",
         severity=level,
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
@@ -96,15 +102,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             *(
                 Evidence.of(
                     measure,
-                    common(of),
-                    t["pooling"] * step,
-                    f"{percent(100 * common(of) / step)} of a {duration(step)} step, in the {phase} pass",
+                    seconds,
+                    t["pooling"] * step if len(layers) == 1 else None,  # else of their sum
+                    f"{percent(100 * seconds / step)} of a {duration(step)} step, in the {phase} pass",
                 )
-                for measure, of, phase in (
-                    (STEP_POOLING_S, pooling, "forward"),
-                    (STEP_DEPTHWISE_S, depthwise, "backward"),
-                )
-                if 2 * common(of) >= slow
+                for _, measure, seconds, phase in layers
             ),
             Evidence.of(
                 STEP_CONVOLUTIONS_S,
@@ -115,7 +117,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         fixes=(Fix.of("keep the model in channels-last format", _FORMAT, None, "one line"),),
-        saving=model.saving(model.at_best(best), worst, f"{' and '.join(kinds)} of several channels at once"),
+        saving=model.saving(model.at_best(best), worst, f"{kinds} of several channels at once"),
     )
 
 

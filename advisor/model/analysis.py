@@ -40,6 +40,7 @@ from rn50_advisor.advisor.model.report import (
 from rn50_advisor.advisor.model.seen_share import Coverage
 from rn50_advisor.probes.documents.code_places import CodePlace, CollectionCall
 from rn50_advisor.probes.documents.event_documents import ChunkedArray
+from rn50_advisor.probes.documents.model_documents import OrderKind
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 __all__ = [
@@ -126,7 +127,7 @@ class ReorderedOperations:
     `lines`: the user's lines that compute them, the longest first.
     """
 
-    kind: str
+    kind: OrderKind
     layer: str
     lines: tuple[HotLine, ...]
 

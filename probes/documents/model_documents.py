@@ -215,19 +215,22 @@ class BackwardNodeClass(_NodeMedian):
     needed: Whole
 
 
+OrderKind = Literal["products", "pooled", "enlarged"]
+
+
 class LinearOrder(TypedDict):
     """Linear operations in an expensive order. `kind`: `products` of three matrices, or a layer whose rows are `pooled` or that takes
     `enlarged` images; `layer`: the name of its weight in the model, or nothing; `ns`: what the other order would spare.
     """
 
-    kind: str
+    kind: OrderKind
     layer: str
     ns: int
 
 
 class ConvolutionKernel(TypedDict):
-    """Dimensions and numbers of a convolution's kernel. `single`: it takes each channel by itself; `layer` names its weight if the model
-    does; others have kernels of one number. `ns`: spent in these convolutions.
+    """Dimensions and numbers of a convolution's kernel. `single`: it takes each channel by itself, and along a sequence `layer` names its
+    weight if the model does; others have kernels of one number. `ns`: spent in these convolutions.
     """
 
     dims: Whole

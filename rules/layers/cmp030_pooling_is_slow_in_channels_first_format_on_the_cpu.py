@@ -16,9 +16,10 @@ Fix: `model = model.to(memory_format=torch.channels_last)`: the output of a conv
 layers behind it. Input images need no change.
 
 Estimate: pooling and resizing without 70 to 95 % of their forward pass, depthwise convolutions without 30 to 70 % of their backward pass,
-1×1 convolutions between them without up to 45 %, and other convolutions between 20 % slower and 15 % faster. Measured on an AMD EPYC with
-one and two threads: maximum pooling 5 to 9 times as fast in both passes, average pooling 4 to 7, resizing mostly 4 to 12. Whole nets: a
-small CNN with pooling 1.4 and 1.5 times, SqueezeNet 1.35 and 1.4, ResNet18 0.9, VGG11 0.96 and 0.98. Compare by a trial.
+1×1 convolutions between them without up to 45 %, and other convolutions between 20 % slower and 15 % faster. Measured with one and two
+threads, depthwise ones on an Intel Xeon, the others on an AMD EPYC: maximum pooling 5 to 9 times as fast in both passes, average pooling 4
+to 7, resizing mostly 4 to 12. Whole nets: a small CNN with pooling 1.4 and 1.5 times, SqueezeNet 1.35 and 1.4, ResNet18 0.9, VGG11 0.96
+and 0.98. Compare by a trial.
 
 False alarms: convolutions of many channels become slower, and mostly they take more of the step than pooling: the rule then stays silent,
 as it does for group and instance norms, which become slower, too. Global (adaptive) pooling is slower in channels-last, and takes little.
@@ -58,11 +59,11 @@ class _Saved(NamedTuple):
     others: float
 
 
-# Two threads and one, torch 2.14, 3 to 512 channels, both formats in turns. Depthwise convolutions of 32 to 256 channels, 14 to 32
-# pixels wide, kernels of 5 and 7, in 14 sizes: 0.93 to 3.29 times as fast, 2.2 to 3.3 in nine of them, 0.9 to 1.5 with 14 pixels; those
-# of 3×3 as before. 1×1 ones alone as before; in a net with depthwise ones, whose results then need no other format, half of their time
-# and that of norms went. What other convolutions do is by whole nets: 19 and 11 % slower in ResNet18 and VGG11, 7 to 15 % faster with few
-# channels.
+# Two threads and one, torch 2.14, 3 to 512 channels, both formats in turns on an AMD EPYC; depthwise and 1×1 convolutions one after the
+# other on an Intel Xeon. Depthwise ones of 32 to 256 channels, 14 to 32 pixels wide, kernels of 5 and 7, in 12 sizes: 0.93 to 3.29 times as
+# fast, 2.2 to 3.3 in eight of them, 0.9 to 1.5 with 14 pixels; those of 3×3 0.65 to 1.25. 1×1 ones alone 0.98 and 1.07; in one net with
+# depthwise ones, whose results then need no other format, about half of what was not depthwise went. What other convolutions do is by whole
+# nets: 19 and 11 % slower in ResNet18 and VGG11, 7 to 15 % faster with few channels.
 _BEST, _WORST = _Saved(0.95, 0.70, 0.45, 0.15), _Saved(0.70, 0.30, 0.0, -0.20)
 _SLOWER_NORMS = {"GroupNorm", "InstanceNorm2d"}
 _FORMAT = ModelChange(Invocation("model.to", arguments=(("memory_format", Expression("torch.channels_last")),)))

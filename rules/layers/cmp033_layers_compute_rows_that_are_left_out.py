@@ -27,10 +27,9 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, STEP_UNSELECTED_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.layers.backward_work import without_rows
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 5
 # Saved for each second of these rows in the backward pass, there and in the forward pass, at best and at worst.
 _OF_BACKWARD, _IN_FORWARD = (1.1, 0.7), (0.7, 0.3)
 
@@ -45,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     best, worst = without_rows(a, unselected, _OF_BACKWARD, _IN_FORWARD)
     lost = step - (best + worst) / 2
     level = severity(lost / step)
-    line = next((line for line in a.selecting_lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    line = sampled(a.selecting_lines)
     if level is None or line is None or lost < t["unselected"] * step:
         return Clear(RULE.id)
     return Finding(
@@ -62,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 f"of a {duration(step)} step in the backward pass, and about half as much in the forward pass",
                 form="explains",
             ),
-            Evidence("stack samples", float(line.samples), "", None, f"{line.file}:{line.line} in {line.function}"),
+            line_evidence(line),
         ),
         fixes=(
             Fix(

@@ -28,10 +28,9 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_ROWS_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.layers.backward_work import without_rows
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 5
 # Saved for each second of these rows in the backward pass, there and in the forward pass, at best and at worst. Measured on a CPU with
 # torch 2.14, two threads, both forms in turns in one process: all pairs of 10 to 50 items, 32 to 256 wide, 0.83 to 1.08 and 0.42 to 0.60;
 # edges of graphs of 500 to 3000 nodes 1.02 to 1.06 and 0.52 to 0.54. Edges whose layer made 64 columns of 32 lost as much as that in the
@@ -50,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     best, worst = without_rows(a, repeated, _OF_BACKWARD, _IN_FORWARD)
     lost = step - (best + worst) / 2
     level = severity(lost / step)
-    line = next((line for line in a.repeating_lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    line = sampled(a.repeating_lines)
     if level is None or line is None or lost < t["repeated"] * step:
         return Clear(RULE.id)
     note = f"of a {duration(step)} step in the backward pass, and about half as much in the forward pass"
@@ -62,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost,
         evidence=(
             Evidence.of(STEP_REPEATED_ROWS_S, common(repeated), None, note, form="explains"),
-            Evidence("stack samples", float(line.samples), "", None, f"{line.file}:{line.line} in {line.function}"),
+            line_evidence(line),
         ),
         fixes=(
             Fix(

@@ -24,10 +24,9 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S, STEP_TRANSFORMS_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.layers.backward_work import without_rows
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 5
 # Saved for each second in the backward pass, there and in the forward pass, at best and at worst.
 _OF_BACKWARD, _IN_FORWARD = (0.85, 0.4), (0.85, 0.4)
 _FACTORS = (2, 3, 5)
@@ -43,7 +42,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     best, worst = without_rows(a, spent, _OF_BACKWARD, _IN_FORWARD)
     lost = step - (best + worst) / 2
     level = severity(lost / step)
-    line = next((line for line in a.transforming_lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    line = sampled(a.transforming_lines)
     if level is None or line is None or lost < t["transforms"] * step:
         return Clear(RULE.id)
     length = int(line.leaf)
@@ -56,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost,
         evidence=(
             Evidence.of(STEP_TRANSFORMS_S, common(spent), None, note, form="explains"),
-            Evidence("stack samples", float(line.samples), "", None, f"{line.file}:{line.line} in {line.function}"),
+            line_evidence(line),
         ),
         fixes=(
             Fix(

@@ -15,7 +15,7 @@ tell the work of both orders; stack samples of the line.
 Fix: multiply the two other matrices first; average before the layer; apply the convolution before the image is enlarged.
 
 Estimate: 0.7 to 1.1 times what the work of both orders spares of these operations' time in the backward pass, and in the forward pass 0.3
-to 0.75 of it: both orders in turns.
+to 0.75 of it: both orders in one process.
 
 False alarms: operations whose other order has more than 70 % of their work are not counted. A convolution that makes more channels is
 cheaper after enlarging, and not counted. Where the job reads what is computed in between without gradients, as for a picture of the
@@ -28,17 +28,17 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ORDERS_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.probes.documents.model_documents import OrderKind
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.layers.backward_work import without_rows
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 5
 # Saved for each second that the work of both orders spares in the backward pass, there and in the forward pass, at best and at worst.
-# Measured on a CPU with torch 2.14, two threads, both orders in turns in one process, 31 sizes: 0.52 to 1.30 and 0.28 to 1.22, half of them
-# 0.81 to 1.0 and 0.37 to 0.54. Products of 0.2 ms and one whose scores no longer fit the cache were lowest.
+# Measured on a CPU with torch 2.14, two threads, both orders one after the other in one process, 31 sizes: 0.40 to 1.30 and 0.19 to 1.22,
+# half of them 0.79 to 1.0 and 0.37 to 0.54. Products of a few tenths of a millisecond and one of 2 ms were lowest.
 _OF_BACKWARD, _IN_FORWARD = (1.1, 0.7), (0.75, 0.3)
 # What to do, and as code; by the kind of operations.
-_ADVICE = {
+_ADVICE: dict[OrderKind, tuple[str, str]] = {
     "products": (
         "multiply the two other matrices first",
         "a @ (b @ c) instead of (a @ b) @ c, or the other way round: the sizes of what is computed in between decide",
@@ -66,15 +66,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level, found = severity(lost / step), a.reordered
     if level is None or found is None or lost < t["orders"] * step:
         return Clear(RULE.id)
-    line = next((line for line in found.lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    line = sampled(found.lines)
     if line is None and not found.layer:
         return Clear(RULE.id)
     what, code = _ADVICE[found.kind]
     note = f"of a {duration(step)} step in the backward pass, and about half as much in the forward pass"
     evidence = [Evidence.of(STEP_ORDERS_S, common(spared), None, note, form="explains")]
     if line is not None:
-        place = f"{line.file}:{line.line} in {line.function}"
-        evidence.append(Evidence("stack samples", float(line.samples), "", None, place))
+        evidence.append(line_evidence(line))
     return Finding(
         rule=RULE.id,
         title="Linear operations in an expensive order" + (f": {found.layer}" if found.layer else ""),

@@ -13,8 +13,9 @@ Evidence: three backward passes timed node by node; the length of the kernels; s
 Fix: `torch.fft.rfft` of sequence and kernel, padded to the sum of their lengths, their product, and `irfft`: the same result up to
 rounding.
 
-Estimate: the backward pass of these convolutions without all but 25 to 45 parts in as many as the kernel is long: both forms in turns with
-kernels of 65 to 1025. The forward pass is taken as it is: it is a smaller part, slower by transforms below 130 and faster above.
+Estimate: the backward pass of these convolutions without all but 25 to 45 parts in as many as the kernel is long: both forms in one
+process, with kernels of 65 to 513. The forward pass is taken as it is: it is a smaller part, slower by transforms below 130 and faster
+above.
 
 False alarms: kernels that sum over all channels gain little, and are not counted; nor are those that skip positions (stride, dilation). On
 a GPU this is not measured.
@@ -27,10 +28,9 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.step_measures import STEP_LONG_KERNELS_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.layers.backward_work import without_rows
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, without_rows
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 5
 # The length of a kernel that takes as long as transforms, at best and at worst. Measured on a CPU with torch 2.14, two threads, 32
 # channels, sequences of 1024 and 8192: backward passes 2.4 and 2.3 times as fast with kernels of 65, 5.4 and 5.3 with 129, 8.6 and
 # 10.8 with 257, 11.4 and 21.4 with 513.
@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None or lost < t["kernels"] * step:
         return Clear(RULE.id)
-    line = next((line for line in kernel.lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    line = sampled(kernel.lines)
     evidence = [
         Evidence.of(
             STEP_LONG_KERNELS_S,
@@ -64,8 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         )
     ]
     if line is not None:
-        place = f"{line.file}:{line.line} in {line.function}"
-        evidence.append(Evidence("stack samples", float(line.samples), "", None, place))
+        evidence.append(line_evidence(line))
     return Finding(
         rule=RULE.id,
         title=f"Long convolution computed directly: kernels of {kernel.size}",

@@ -15,7 +15,6 @@ from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
 from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CodeLine,
-    Frames,
     SeenStack,
     called,
     in_forward,
@@ -23,9 +22,9 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     line_of,
     place_of,
     profiles_by_rank,
-    starts_backward,
     user_rows,
 )
+from rn50_advisor.advisor.analysis.stacks.timed_passes import before_backward, every_timed_pass
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
@@ -70,8 +69,7 @@ def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
 
     Empty where no recorder saw a loss ignore targets: nobody would ask for them.
     """
-    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
-    if not any(nodes and nodes.get("ignored_ns") for nodes in timed):
+    if not any(nodes.get("ignored_ns") for nodes in every_timed_pass(recording)):
         return ()
     calls = []
     for _, _, row, count in step_rows(recording):
@@ -91,12 +89,6 @@ def layer_line(row: SeenStack, sources: tuple[Source, ...], weight: str) -> Code
         if inside and is_user_file(frame["file"]) and _calls(sources, line_of(frame), parts):
             return line_of(frame)
     return None
-
-
-def before_backward(row: SeenStack) -> Frames:
-    """The frames up to the user's outermost one; none of a backward pass."""
-    frames = inner(row["frames"])
-    return () if any(starts_backward(frame) for frame in frames) else frames
 
 
 def _calls(sources: tuple[Source, ...], place: CodeLine, names: Set[str]) -> bool:

@@ -47,7 +47,11 @@ _BEFORE_LOSS_MAX = 24  # nodes: the layers that turn hidden states into classes
 _COLUMNS = 64  # read of a gradient: it is not zero there by chance
 _ALIKE = 0.02  # of the rows; labels are shifted by one position in a language model
 _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
-_ORDERS_MAX, KERNELS_MAX = 8, 16
+ORDERS_MAX, KERNELS_MAX = 8, 16  # those with most time
+
+
+Kernel = tuple[int, int, bool, str]  # see `convolved_kernel`; the name of its weight, along sequences alone
+NO_KERNEL: Kernel = (0, 0, False, "")
 
 
 class _Reason(NamedTuple):
@@ -57,12 +61,7 @@ class _Reason(NamedTuple):
     again: bool = False  # an earlier pass of the step went through it
     repeated_rows: float = 0.0  # of its rows
     length: int = 0  # of a Fourier transform
-    kernel: tuple[int, int, bool, str] = (
-        0,
-        0,
-        False,
-        "",
-    )  # of a convolution: see `convolved_kernel`; the name of its weight
+    kernel: Kernel = NO_KERNEL  # of a convolution
     spared: float = 0.0  # by another order of linear operations
     order: tuple[str, str] = ("", "")  # kind of these, and the layer's name
 
@@ -96,7 +95,7 @@ class BackwardNodes:
         self._ignored = self._unselected = 0.0  # of its rows
         self._ignored_ns = self._unselected_ns = self._repeated_rows_ns = 0
         self._transforms: dict[int, int] = {}  # ns by the lengths of Fourier transforms
-        self._kernels: dict[tuple[int, int, bool, str], int] = {}  # ns by the kernels of convolutions
+        self._kernels: dict[Kernel, int] = {}  # ns by the kernels of convolutions
         self._orders: dict[tuple[str, str], float] = {}  # ns that other orders of linear operations spare
         self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
         self._of_loss = 0.0  # share of them in the latest loss
@@ -151,9 +150,10 @@ class BackwardNodes:
         except Exception as error:
             self._failed(error)
 
-    def _kernel_of(self, node: Any) -> tuple[int, int, bool, str]:
+    def _kernel_of(self, node: Any) -> Kernel:
         dims, size, single, weight = convolved_kernel(node)
-        return dims, size, single, self._name_of(weight)
+        # a net on images may have a hundred such layers, of one or two sizes
+        return dims, size, single, self._name_of(weight) if dims == 1 else ""
 
     def _order_of(self, spared: Spared | None) -> tuple[float, tuple[str, str]]:
         if spared is None:
@@ -270,14 +270,12 @@ class BackwardNodes:
                 "again_ns": self._again_ns,
                 "kernels": [
                     {"dims": dims, "size": size, "single": single, "layer": layer, "ns": ns}
-                    for (dims, size, single, layer), ns in sorted(self._kernels.items(), key=lambda each: -each[1])[
-                        :KERNELS_MAX
-                    ]
+                    for (dims, size, single, layer), ns in _longest(self._kernels, KERNELS_MAX)
                 ],
-                "transforms": sorted(self._transforms.items(), key=lambda each: -each[1])[:TRANSFORMS_MAX],
+                "transforms": _longest(self._transforms, TRANSFORMS_MAX),
                 "orders": [
                     {"kind": kind, "layer": layer, "ns": round(ns)}
-                    for (kind, layer), ns in sorted(self._orders.items(), key=lambda each: -each[1])[:_ORDERS_MAX]
+                    for (kind, layer), ns in _longest(self._orders, ORDERS_MAX)
                 ],
                 "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
@@ -302,6 +300,10 @@ class BackwardNodes:
         self._end()
         self._release()
         self._facts.miss("nodes of backward passes: %s" % type(error).__name__)
+
+
+def _longest(spent: dict[Any, Any], most: int) -> list[tuple[Any, Any]]:
+    return sorted(spent.items(), key=lambda each: -each[1])[:most]
 
 
 def _median(numbers: list[int]) -> int:

@@ -16,7 +16,11 @@ from .backward_graph import LEAF, SHAPES, elements_made, is_weight, shape_made
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PRODUCTS, POOLED, ENLARGED = "products", "pooled", "enlarged"
+    from ...documents.model_documents import OrderKind
+
+PRODUCTS: OrderKind = "products"
+POOLED: OrderKind = "pooled"
+ENLARGED: OrderKind = "enlarged"
 SPARED_MIN = 0.3  # of the operations' work
 _PRODUCTS = ("BmmBackward0", "MmBackward0")
 _LINEAR = {"AddmmBackward0": 1, "LinearBackward0": 0, "MmBackward0": 0}  # which input has the rows
@@ -29,7 +33,7 @@ _NEGATIVE = 1 << 63  # from here on
 class Spared(NamedTuple):
     """What the other order spares of a node's time; less than nothing where it takes longer. `weight`: of the layer, if there is one."""
 
-    kind: str
+    kind: OrderKind
     share: float
     weight: Any = None
 

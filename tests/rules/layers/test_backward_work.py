@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from host_rule_cases import hot
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.rules.layers.backward_work import spared_share
+from rn50_advisor.rules.layers.backward_work import line_evidence, sampled, spared_share
 from rule_cases import job, rank
 
 
@@ -28,3 +31,10 @@ def test_no_more_is_spared_than_there_is() -> None:
 
 def test_a_pass_without_work_spares_nothing() -> None:
     assert spared_share(analysis(), [0, 0], [0, 0]) == (0.0, 0.0)
+
+
+def test_a_line_is_named_by_five_samples() -> None:
+    few, enough = (replace(hot(at, "forward", io=False), samples=n) for at, n in ((30, 4), (31, 5)))
+    assert sampled((few, enough)) == enough and sampled((few,)) is None
+    evidence = line_evidence(enough)
+    assert evidence.value == 5.0 and evidence.note == f"{enough.file}:31 in forward"

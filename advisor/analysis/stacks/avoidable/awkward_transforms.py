@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import line_of
+from rn50_advisor.advisor.analysis.stacks.timed_passes import NOT_TIMED, every_timed_pass, timed_passes
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TRANSFORMS_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes
-from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 # Torch 2.14 on a CPU, 512 rows there and back, in us for each number of a row: 0.3 to 1.8 with factors up to 5, 0.8 to 2.3 up to 31, 1.7
 # and 2.1 with 61 and 97, 3.2 with 127, 1.4 to 3.1 with 227 to 257, 5 to 8 in prime lengths of some thousands and with 263.
@@ -24,13 +23,12 @@ _CALLS = re.compile(r"\bi?r?h?fftn?2?\(|\bi?stft\(")
 
 def transform_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
-    found, known = Measured(), facts_by_rank(recording)
-    for rank, steps in steady.items():
-        timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
-        if timed is None or not timed["ns"] or backward_s is None or "transforms" not in timed:
-            found.missing[STEP_TRANSFORMS_S, rank] = "no backward pass was timed node by node"
+    found = Measured()
+    for rank, timed, each_s in timed_passes(recording, steady):
+        if timed is None or "transforms" not in timed:
+            found.missing[STEP_TRANSFORMS_S, rank] = NOT_TIMED
         else:
-            found[STEP_TRANSFORMS_S, rank] = sum(ns for _, ns in _awkward(timed)) / timed["ns"] * backward_s
+            found[STEP_TRANSFORMS_S, rank] = sum(ns for _, ns in _awkward(timed)) * each_s
     return found
 
 
@@ -39,8 +37,7 @@ def transforming_lines(recording: Recording) -> tuple[HotLine, ...]:
 
     Empty where no recorder saw one: nobody would ask for them.
     """
-    every = [nodes for facts in recording.facts.values() if (nodes := facts.get("backward_nodes")) is not None]
-    lengths = {length: ns for nodes in every for length, ns in _awkward(nodes)}
+    lengths = {length: ns for nodes in every_timed_pass(recording) for length, ns in _awkward(nodes)}
     if not lengths:
         return ()
     length = str(max(lengths, key=lambda each: lengths[each]))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank
 from rn50_advisor.advisor.analysis.stacks.layer_calls import layer_line
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
+from rn50_advisor.advisor.analysis.stacks.timed_passes import NOT_TIMED, every_timed_pass, timed_passes
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LongKernel
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_DEPTHWISE_S, STEP_LONG_KERNELS_S, STEP_PIXELWISE_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.model_documents import BackwardNodeTimes, ConvolutionKernel
-from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 _SEQUENCES, _IMAGES = 1, 2  # dimensions
 # Numbers of a kernel for single channels: smaller ones are about as fast in the other form.
@@ -22,12 +21,11 @@ _LARGE = {_SEQUENCES: 64, _IMAGES: 25}
 
 def kernel_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
-    found, known = Measured(), facts_by_rank(recording)
-    for rank, steps in steady.items():
-        timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
-        if timed is None or not timed["ns"] or backward_s is None or "kernels" not in timed:
+    found = Measured()
+    for rank, timed, each_s in timed_passes(recording, steady):
+        if timed is None or "kernels" not in timed:
             for measure in (STEP_DEPTHWISE_S, STEP_LONG_KERNELS_S, STEP_PIXELWISE_S):
-                found.missing[measure, rank] = "no backward pass was timed node by node"
+                found.missing[measure, rank] = NOT_TIMED
             continue
         pixels = [each for each in timed["kernels"] if each["dims"] == _IMAGES and not each["single"]]
         for measure, kernels in (
@@ -35,14 +33,13 @@ def kernel_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Meas
             (STEP_LONG_KERNELS_S, _large(timed, _SEQUENCES)),
             (STEP_PIXELWISE_S, pixels),
         ):
-            found[measure, rank] = sum(each["ns"] for each in kernels) / timed["ns"] * backward_s
+            found[measure, rank] = sum(each["ns"] for each in kernels) * each_s
     return found
 
 
 def longest_kernel(recording: Recording) -> LongKernel | None:
     """The long kernel with most of the time, over all ranks; None where no recorder saw one."""
-    every = [nodes for facts in recording.facts.values() if (nodes := facts.get("backward_nodes")) is not None]
-    kernels = [each for nodes in every for each in _large(nodes, _SEQUENCES)]
+    kernels = [each for nodes in every_timed_pass(recording) for each in _large(nodes, _SEQUENCES)]
     if not kernels:
         return None
     kernel = max(kernels, key=lambda each: each["ns"])

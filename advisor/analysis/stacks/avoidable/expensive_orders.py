@@ -6,25 +6,23 @@ import ast
 import functools
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank
-from rn50_advisor.advisor.analysis.stacks.layer_calls import before_backward, layer_line
+from rn50_advisor.advisor.analysis.stacks.layer_calls import layer_line
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import covers, function_at
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    CodeLine,
-    SeenStack,
-    line_of,
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, line_of
+from rn50_advisor.advisor.analysis.stacks.timed_passes import (
+    NOT_TIMED,
+    before_backward,
+    every_timed_pass,
+    timed_passes,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import ReorderedOperations
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ORDERS_S
 from rn50_advisor.advisor.model.recording import Recording, Source
-from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
-
-PRODUCTS = "products"  # a kind of `LinearOrder`
 
 _MODULES = "/torch/nn/modules/"
 _MULTIPLIES = frozenset(("baddbmm", "bmm", "einsum", "matmul", "mm"))
@@ -32,27 +30,24 @@ _MULTIPLIES = frozenset(("baddbmm", "bmm", "einsum", "matmul", "mm"))
 
 def order_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
-    found, known = Measured(), facts_by_rank(recording)
-    for rank, steps in steady.items():
-        timed, backward_s = known.get(rank, RankFacts()).get("backward_nodes"), steps.per_step("backward")
-        if timed is None or not timed["ns"] or backward_s is None or "orders" not in timed:
-            found.missing[STEP_ORDERS_S, rank] = "no backward pass was timed node by node"
+    found = Measured()
+    for rank, timed, each_s in timed_passes(recording, steady):
+        if timed is None or "orders" not in timed:
+            found.missing[STEP_ORDERS_S, rank] = NOT_TIMED
         else:
-            found[STEP_ORDERS_S, rank] = max(0, sum(each["ns"] for each in timed["orders"])) / timed["ns"] * backward_s
+            found[STEP_ORDERS_S, rank] = max(0, sum(each["ns"] for each in timed["orders"])) * each_s
     return found
 
 
 def reordered(recording: Recording) -> ReorderedOperations | None:
     """The operations whose other order spares most, over all ranks; None where no recorder saw any."""
-    timed = (nodes for facts in recording.facts.values() if (nodes := facts.get("backward_nodes")) is not None)
-    order = max(
-        (each for nodes in timed for each in nodes.get("orders", ())), key=lambda each: each["ns"], default=None
-    )
+    orders = (each for nodes in every_timed_pass(recording) for each in nodes.get("orders", ()))
+    order = max(orders, key=lambda each: each["ns"], default=None)
     if order is None:
         return None
     calls = []
     for _, _, row, count in step_rows(recording):
-        of_products, sources = order["kind"] == PRODUCTS, recording.sources
+        of_products, sources = order["kind"] == "products", recording.sources
         line = _multiplying(row, sources) if of_products else layer_line(row, sources, order["layer"])
         if line is not None:
             calls.append((line, "", count))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, samples_by_rank
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
@@ -19,12 +19,12 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     profiles_by_rank,
     user_rows,
 )
+from rn50_advisor.advisor.analysis.stacks.timed_passes import NOT_TIMED, timed_passes
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_CONVOLUTIONS_S, STEP_POOLING_S
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 _CONVOLUTIONS = "/torch/nn/modules/conv.py"
 _FUNCTIONAL, _POOLING = "/torch/nn/functional.py", "/torch/nn/modules/pooling.py"
@@ -38,7 +38,7 @@ _CONVOLUTION_NODE = "ConvolutionBackward"
 
 def image_layer_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank on a CPU: STEP_POOLING_S of the forward pass, STEP_CONVOLUTIONS_S of both passes."""
-    on_gpu, known = ranks_on_gpus(recording), facts_by_rank(recording)
+    on_gpu = ranks_on_gpus(recording)
     on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
     found, samples = Measured(), list(_samples(recording))
     for measure in (STEP_POOLING_S, STEP_CONVOLUTIONS_S):
@@ -46,23 +46,15 @@ def image_layer_values(recording: Recording, steady: Mapping[int, RankSteps], va
         new = profiled_values(recording, on_cpu, values, measure, seen)
         found.update(new)
         found.missing.update(new.missing)
-    for rank, forward_s in found.by_rank(STEP_CONVOLUTIONS_S).items():
-        backward_s = _backward_s(known.get(rank, RankFacts()), on_cpu[rank])
-        if backward_s is None:
+    forward = found.by_rank(STEP_CONVOLUTIONS_S)
+    for rank, timed, each_s in timed_passes(recording, {rank: on_cpu[rank] for rank in forward}):
+        if timed is None:
             del found[STEP_CONVOLUTIONS_S, rank]
-            found.missing[STEP_CONVOLUTIONS_S, rank] = "no backward pass was timed node by node"
+            found.missing[STEP_CONVOLUTIONS_S, rank] = NOT_TIMED
         else:
-            found[STEP_CONVOLUTIONS_S, rank] = forward_s + backward_s
+            spent_ns = sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_CONVOLUTION_NODE))
+            found[STEP_CONVOLUTIONS_S, rank] = forward[rank] + spent_ns * each_s
     return found
-
-
-def _backward_s(facts: RankFacts, steps: RankSteps) -> float | None:
-    """Seconds per step of the convolutions' nodes; None if no backward pass was timed."""
-    timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
-    if timed is None or not timed["ns"] or backward_s is None:
-        return None
-    spent_ns = sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_CONVOLUTION_NODE))
-    return spent_ns / timed["ns"] * backward_s
 
 
 def _samples(recording: Recording) -> Iterator[tuple[int, RankMeasure, int]]:

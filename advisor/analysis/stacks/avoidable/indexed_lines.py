@@ -15,7 +15,13 @@ from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_repeated_rows, takes_rows
 from rn50_advisor.advisor.analysis.stacks.source.selected_source import selecting_line
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, inner, line_of, starts_backward
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, line_of
+from rn50_advisor.advisor.analysis.stacks.timed_passes import (
+    NOT_TIMED,
+    before_backward,
+    every_timed_pass,
+    timed_passes,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -73,19 +79,18 @@ _BY_NODES = (
 def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
     found, known, on_gpu = Measured(), facts_by_rank(recording), ranks_on_gpus(recording)
-    for rank, steps in steady.items():
-        facts = known.get(rank, RankFacts())
-        timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
-        if timed is None or not timed["ns"] or backward_s is None:
+    for rank, timed, each_s in timed_passes(recording, steady):
+        if timed is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
             for measure in _MEASURES:
-                found.missing[measure, rank] = f"no backward pass was timed node by node: {why}"
+                found.missing[measure, rank] = f"{NOT_TIMED}: {why}"
             continue
+        backward_s = each_s * timed["ns"]
         found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
         found[STEP_ROWS_S, rank] = _of(timed, _ROWS) * backward_s
         found[STEP_PARAMETRIZED_S, rank] = _of(timed, _PARAMETRIZING) * backward_s
         found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
-        computed = _weight_computations(timed, facts)
+        computed = _weight_computations(timed, known.get(rank, RankFacts()))
         if computed is None:
             found.missing[STEP_WEIGHT_COMPUTATIONS, rank] = (
                 "no parametrization among the model's layers, or not of each"
@@ -94,7 +99,7 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
             found[STEP_WEIGHT_COMPUTATIONS, rank] = computed
         for measure, key in _BY_NODES:
             if key in timed:
-                found[measure, rank] = timed[key] / timed["ns"] * backward_s  # type: ignore[literal-required]
+                found[measure, rank] = timed[key] * each_s  # type: ignore[literal-required]
             else:
                 found.missing[measure, rank] = "an older recorder did not see it"
     return found
@@ -105,7 +110,7 @@ def indexed_lines(recording: Recording, kind: Indexing) -> tuple[HotLine, ...]:
 
     Empty where no backward pass was timed, as on GPUs: nobody would ask for them.
     """
-    if not any(facts.get("backward_nodes") for facts in recording.facts.values()):
+    if not every_timed_pass(recording):
         return ()
     found = _part if kind == "parts" else _taken
     rows = ((found(row, recording.sources), count) for _, _, row, count in step_rows(recording))
@@ -117,8 +122,7 @@ def selecting_lines(recording: Recording) -> tuple[HotLine, ...]:
 
     Empty where no recorder saw rows left out: nobody would ask for them.
     """
-    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
-    if not any(nodes and nodes.get("unselected_ns") for nodes in timed):
+    if not any(nodes.get("unselected_ns") for nodes in every_timed_pass(recording)):
         return ()
     calls = []
     for _, _, row, count in step_rows(recording):
@@ -137,8 +141,7 @@ def repeating_lines(recording: Recording) -> tuple[HotLine, ...]:
 
     Empty where no recorder saw such rows: nobody would ask for them.
     """
-    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
-    if not any(nodes and nodes.get("repeated_rows_ns") for nodes in timed):
+    if not any(nodes.get("repeated_rows_ns") for nodes in every_timed_pass(recording)):
         return ()
     calls = []
     for _, _, row, count in step_rows(recording):
@@ -201,6 +204,4 @@ def _taken(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:
 
 def _users(row: SeenStack) -> Iterator[CodeLine]:
     """The user's frames, innermost first; none of a backward pass."""
-    frames = inner(row["frames"])
-    if not any(starts_backward(frame) for frame in frames):
-        yield from (line_of(f) for f in frames if is_user_file(f["file"]))
+    yield from (line_of(f) for f in before_backward(row) if is_user_file(f["file"]))

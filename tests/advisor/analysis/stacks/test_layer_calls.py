@@ -8,7 +8,7 @@ import pytest
 
 from profiled_steps import LIBRARY, MODULE, SCRIPT, TENSOR, Call, looks, profile
 from recordings import plan, recording
-from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, packing_lines, recurrent_lines
+from rn50_advisor.advisor.analysis.stacks.layer_calls import layer_line, loss_lines, packing_lines, recurrent_lines
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording, Source
 
@@ -129,3 +129,28 @@ def test_a_cross_entropy_is_the_users_line_that_calls_it() -> None:
         (MODEL, 40, 12),
         (SCRIPT, 32, 8),
     ]
+
+
+NAMED = """\
+class Net:
+    def forward(self, x):
+        x = self.encoder(x)
+        return self.head(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "at", "line"),
+    [
+        ("head.weight", 4, 4),
+        ("head.0.weight", 4, 4),
+        ("encoder.layers.3.weight", 3, 3),
+        ("head.weight", 3, None),
+        ("0.weight", 4, None),
+        ("", 4, None),
+    ],
+)
+def test_a_layer_has_the_line_that_calls_it_or_a_part_around_it_by_name(weight: str, at: int, line: int | None) -> None:
+    row = looks(9, ("train", SCRIPT, 24), MODULE, ("Net.forward", "/job/net.py", at), MODULE)
+    found = layer_line(row, (Source("/job/net.py", "", NAMED),), weight)
+    assert found == (None if line is None else ("/job/net.py", line, "Net.forward"))

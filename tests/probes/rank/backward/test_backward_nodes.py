@@ -528,6 +528,24 @@ def test_convolutions_of_single_channels_have_their_kernels(facts: Facts) -> Non
     assert found.pop("ns") > 0 and found == {"dims": 1, "size": 65, "single": True, "layer": "filter.weight"}
 
 
+def test_all_depthwise_layers_of_a_net_on_images_count(facts: Facts) -> None:
+    layers = [torch.nn.Conv2d(4, 4, 5, padding=2, groups=4) for _ in range(2 * backward_nodes.KERNELS_MAX)]
+    names = {id(layer.weight): f"layers.{n}.weight" for n, layer in enumerate(layers)}
+    nodes, loss = (
+        BackwardNodes(facts, set, named=lambda: names),
+        torch.nn.Sequential(*layers)(torch.randn(1, 4, 9, 9)).sum(),
+    )
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    loss.backward()
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    found = facts.values["backward_nodes"]
+    (kernel,) = found["kernels"]
+    (spent,) = [each["ns"] for each in found["classes"] if each["name"].startswith("Convolution")]
+    assert kernel == {"dims": 2, "size": 25, "single": True, "layer": "", "ns": spent}
+
+
 @pytest.mark.parametrize("leaf", [False, True])
 def test_fourier_transforms_have_their_lengths(facts: Facts, leaf: bool) -> None:
     x, kernel = torch.randn(3, 127, requires_grad=True), torch.randn(40, requires_grad=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 from rn50_advisor.advisor.analysis.stacks.layer_calls import layer_line
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import covers, function_at
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import covers, function_at, names_in
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import name_of
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import CodeLine, SeenStack, line_of
 from rn50_advisor.advisor.analysis.stacks.timed_passes import (
@@ -45,31 +46,46 @@ def reordered(recording: Recording) -> ReorderedOperations | None:
     order = max(orders, key=lambda each: each["ns"], default=None)
     if order is None:
         return None
-    calls = []
-    for _, _, row, count in step_rows(recording):
-        of_products, sources = order["kind"] == "products", recording.sources
-        line = _multiplying(row, sources) if of_products else layer_line(row, sources, order["layer"])
-        if line is not None:
-            calls.append((line, "", count))
+    find = _multiplying if order["kind"] == "products" else functools.partial(_calling, order["layer"])
+    found = [
+        (line, products, count)
+        for _, _, row, count in step_rows(recording)
+        for line, products in find(row, recording.sources)
+    ]
+    most = max((products for _, products, _ in found), default=0)
+    calls = ((line, "", count) for line, products, count in found if products == most)
     return ReorderedOperations(order["kind"], order["layer"].rpartition(".")[0], longest(recording, calls))
 
 
-def _multiplying(row: SeenStack, sources: tuple[Source, ...]) -> CodeLine | None:
-    """The user's innermost line, if it multiplies matrices itself."""
+def _calling(layer: str, row: SeenStack, sources: tuple[Source, ...]) -> Iterator[tuple[CodeLine, int]]:
+    line = layer_line(row, sources, layer)
+    if line is not None:
+        yield line, 0
+
+
+def _multiplying(row: SeenStack, sources: tuple[Source, ...]) -> Iterator[tuple[CodeLine, int]]:
+    """The user's innermost line, if it multiplies matrices itself, and how many products come together there: one or two."""
     for frame in before_backward(row):
         if _MODULES in frame["file"]:
-            return None
+            return
         if is_user_file(frame["file"]):
             function = function_at(sources, frame["file"], frame["line"])
-            return line_of(frame) if function is not None and _multiplies(function, frame["line"]) else None
-    return None
+            products = _products(function, frame["line"]) if function is not None else 0
+            if products:
+                yield line_of(frame), products
+            return
 
 
 # Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
 @functools.lru_cache(maxsize=1024)
-def _multiplies(function: ast.AST, line: int) -> bool:
-    return any(
-        name_of(node) in _MULTIPLIES or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
-        for node in ast.walk(function)
-        if isinstance(node, (ast.Call, ast.BinOp)) and covers(node, line)
-    )
+def _products(function: ast.AST, line: int) -> int:
+    """0 without a product on the line, 2 where one takes what another has given, there or on a line before, else 1."""
+    before = (node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno < line)
+    given = {name for node in before if _is_product(node.value) for name in names_in(node.targets[0])}
+    here = [node for node in ast.walk(function) if _is_product(node) and covers(node, line)]
+    taken = (part for each in here for child in ast.iter_child_nodes(each) for part in ast.walk(child))
+    return bool(here) + any(_is_product(part) or (isinstance(part, ast.Name) and part.id in given) for part in taken)
+
+
+def _is_product(node: ast.AST) -> TypeGuard[ast.Call | ast.BinOp]:
+    return name_of(node) in _MULTIPLIES or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))

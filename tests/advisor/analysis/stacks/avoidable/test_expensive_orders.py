@@ -30,14 +30,14 @@ def order(kind: str, layer: str = "", ns: int = 250) -> dict[str, Any]:
     return {"kind": kind, "layer": layer, "ns": ns}
 
 
-def seen(*orders: dict[str, Any], known: bool = True) -> Analysis:
+def seen(*orders: dict[str, Any], known: bool = True, source: str = SOURCE) -> Analysis:
     def stacks(count: int, line: int, *inside: Any) -> Any:
         return looks(count, ("train", SCRIPT, 10), MODULE, ("Net.forward", SCRIPT, line), *inside)
 
     rows = (stacks(30, 4), stacks(20, 3), stacks(40, 3, MODULE, LINEAR), stacks(25, 5, MODULE, LINEAR), stacks(50, 6))
     timed: dict[str, Any] = {"passes": 3, "ns": 1000, "classes": []}
     timed |= {"orders": list(orders)} if known else {}
-    return profiled(*rows, source=SOURCE, model=10, backward=11, facts={100: {"backward_nodes": timed}})
+    return profiled(*rows, source=source, model=10, backward=11, facts={100: {"backward_nodes": timed}})
 
 
 def lines(a: Analysis) -> list[tuple[int, int]]:
@@ -54,8 +54,23 @@ def test_an_order_that_would_take_longer_spares_nothing() -> None:
     assert seen(order("pooled", "vote.weight", -10)).value("step.orders_s", 0) == 0
 
 
-def test_products_are_at_lines_that_multiply_themselves_and_not_in_a_layer() -> None:
-    assert lines(seen(order("products"))) == [(4, 30), (3, 20)]
+def test_products_are_at_the_line_that_multiplies_another_product_itself_and_not_in_a_layer() -> None:
+    assert lines(seen(order("products"))) == [(4, 30)]
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [
+        ("mixed = weights @ self.v", [(4, 30)]),
+        ("mixed = torch.einsum('bnm,bmd->bnd', weights, self.v)", [(4, 30)]),
+        ("mixed = torch.bmm(x @ self.k, self.v)", [(4, 30)]),
+        ("mixed = x @ self.v", [(4, 30), (3, 20)]),
+        ("mixed = self.mix(weights)", [(3, 20)]),
+    ],
+)
+def test_without_a_line_where_both_meet_each_product_is_told(second: str, found: list[tuple[int, int]]) -> None:
+    source = SOURCE.replace("mixed = weights @ self.v", second)
+    assert lines(seen(order("products"), source=source)) == found
 
 
 def test_a_layer_is_at_the_line_that_calls_it_by_its_name() -> None:
@@ -82,8 +97,8 @@ def test_an_older_recorder_did_not_look_for_them() -> None:
 
 
 def test_lines_are_parsed_once() -> None:
-    expensive_orders._multiplies.cache_clear()
+    expensive_orders._products.cache_clear()
     lines(seen(order("products")))
-    misses = expensive_orders._multiplies.cache_info().misses
+    misses = expensive_orders._products.cache_info().misses
     lines(seen(order("products")))
-    assert expensive_orders._multiplies.cache_info().misses == misses
+    assert expensive_orders._products.cache_info().misses == misses
